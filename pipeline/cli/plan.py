@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.support import AsJson, LaunchName, answer, command
-from pipeline.ground import settings
+from pipeline.cli.support import AsJson, answer, command, completions, table_text
+from pipeline.ground import clock, settings
 from pipeline.ground.errors import PERMANENT
 from reports.listed import foreseen
 from reports.losses import up
@@ -14,13 +14,21 @@ from reports.losses import up
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pipeline.preflight.calendar import Calendar
     from pipeline.preflight.frontier import Frontier, Point
     from pipeline.preflight.plan import LaunchPlan
 
 
 @command
 def plan(
-    launch: LaunchName,
+    launches: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LAUNCH...",
+            help="a launch file, its name or locale, a launch id, or the beginning of one; several: their schedules",
+            autocompletion=completions,
+        ),
+    ],
     devices: Annotated[
         int | None,
         typer.Option(
@@ -34,24 +42,58 @@ def plan(
 
     The forecast is points of top-1 recall against the total epsilon of one device: for counts, for training, and for
     training from a start that counts moved. It reads no text. Exits with 65 if the launch
-    file's own setting cannot be carried out.
+    file's own setting cannot be carried out. Of several launch files it shows when they fill the pool of GPUs.
 
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
     from rich.console import Console
 
+    from pipeline.preflight.calendar import calendar
     from pipeline.preflight.plan import ForecastPlan
     from pipeline.preflight.plan import plan as core
     from pipeline.run.named import to_run
     from pipeline.stages.graph import STAGES
 
-    named, here, console = to_run(launch), settings.load(), Console(stderr=True, quiet=as_json)
+    here, console = settings.load(), Console(stderr=True, quiet=as_json)
+    if len(launches) > 1:
+        if devices is not None or out is not None:
+            raise ValueError("devices, out: of one launch file; several are planned by their schedules alone")
+        whole = calendar({each: to_run(each).config for each in launches}, STAGES, here.pools, clock.now().date())
+        answer(whole, as_json, text=_calendar_text(whole))
+        return
+    named = to_run(launches[0])
     done = core(named.config, named.run_id, here, STAGES, devices=devices, out=out)
     if isinstance(done, ForecastPlan) and done.frontier is not None:
         _show_frontier(done.frontier, console)
     answer(done, as_json, text=plan_text(done))
     if not done.feasible:
         raise typer.Exit(PERMANENT)
+
+
+def _calendar_text(whole: "Calendar") -> str:
+    from rich.table import Table
+
+    from federated.config.training import STAGE_TIMEOUT_MINUTES
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("date", "launch", "hours", "waits, days", "through after, days"):
+        table.add_column(name, justify="left" if name in ("date", "launch") else "right", no_wrap=True)
+    for turn in whole.turns:
+        row = (f"{turn.hours:g}", f"{turn.waits_days:.1f}", f"{turn.takes_days:.1f}")
+        table.add_row(str(turn.date), Path(turn.launch).stem, *row)
+    busy, full = sum(turn.hours for turn in whole.turns), whole.full
+    return "\n".join(
+        (
+            f"Slots of pool gpu (POOLS): {whole.slots}. A stage counts with its limit of "
+            f"{STAGE_TIMEOUT_MINUTES / 60:g} hours, as no GPU was measured:",
+            table_text(table),
+            f"At most {busy:,g} hours are asked for in these 31 days, which have {31 * 24 * whole.slots:,}.",
+            "Within a year no launch finds its file's launch before unfinished."
+            if full is None
+            else f"Full: on {full.date} {Path(full.launch).stem} finds its launch before unfinished; add slots, or "
+            "launch less often.",
+        )
+    )
 
 
 def plan_text(done: "LaunchPlan") -> str:

@@ -16,6 +16,7 @@ TACIT_GANG             command that starts workers on    default: none, this mac
                        several hosts (run/gang.py)
 TACIT_DEVICE_LOGS      counts that keyboards log,      default: device_logs in the runs directory
                        a folder for each launch id
+POOLS                  slots of Airflow's pools       default: dags/pools.json in the project root
 TACIT_RETENTION_DAYS   days to keep keys and client      default: until `tacit erase`
                        text of finished launches
 TACIT_GIT_COMMIT       commit of an image, without git   default: from git
@@ -92,6 +93,7 @@ class Settings:
     stated_commit: str | None
     lock_digests: Mapping[str, str]
     device_logs: Path
+    pools: Path
     retention_days: float | None = None
     gang: str = ""
     prints: bool = False
@@ -138,6 +140,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         home=home,
         device_logs=_folder(environment, "TACIT_DEVICE_LOGS", runs_dir / "device_logs"),
+        pools=home / (environment.get("POOLS") or "dags/pools.json"),
         runs_dir=runs_dir,
         ledger_url=database_address("TACIT_LEDGER_URL", ledger_url),
         keys_dir=_folder(environment, "TACIT_KEYS", runs_dir / "keys"),
