@@ -136,7 +136,7 @@ def crashed(services: Composed) -> str:
     until(lambda: services.states(CRASHED, run).get("approve") == "awaiting_input", PATIENCE_SECONDS)
     time.sleep(4)  # an answer that comes at once may meet the task before it is parked
     with tab("chromium") as page:
-        approve(page, services.server(REVIEWER), CRASHED, run, "read in a browser")
+        approve(page, services.server(REVIEWER), CRASHED, run)
     said.append(f"approved by {REVIEWER} in a browser")
     until(lambda: services.ended(CRASHED, run), PATIENCE_SECONDS)
     return f"{'; '.join(said)}; {published(services, CRASHED, run)}"

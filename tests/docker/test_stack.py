@@ -19,7 +19,7 @@ from pipeline.launch.config import launch_id, load_launch
 from tests.helpers.processes.forked import Forked
 from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming, tree
 from tests.helpers.processes.receivers import Receivers, receivers
-from tests.helpers.processes.reviewer import approve
+from tests.helpers.processes.reviewer import COMMENT, approve
 from tests.helpers.processes.server import OPENER, until
 from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, ROOT, SERVICES, Stack, stack
 from tests.helpers.reports.browser import Page, tab
@@ -90,10 +90,8 @@ def end(up: Stack, run: str, page: Page | None = None) -> None:
         if page is None:
             up.answer(run)
         else:
-            read = approve(page, replace(up.airflow, user=REVIEWER), DAG, run, "read it all")
-            assert all(
-                words in read for words in ("guarantee of one device: epsilon", "I accept", "from privacy-reviewer")
-            )
+            question = approve(page, replace(up.airflow, user=REVIEWER), DAG, run)
+            assert all(words in question for words in ("guarantee of one device: epsilon", "I accept"))
     until(lambda: up.ended(run))
     states = up.airflow.states(DAG, run)
     logs = "\n".join(up.log(run, task) for task in states if states[task] == "failed")
@@ -107,7 +105,7 @@ def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched:
     assert sorted(spent) == ["discover", "fine_tune"]
     (given,) = [json.loads(entry["binding"]) for entry in entries if entry["kind"] == "review"]
     assert (given["account"], given["answer"]) == (f"airflow:{REVIEWER}", "approve")
-    assert given["reason"] == "read it all"
+    assert given["reason"] == COMMENT
     assert given["question"] == {"dag_id": DAG, "run_id": launched, "task_id": "approve", "try_number": 1}
     assert given["indistinct_from"].startswith("os:"), "all of this stack runs under one account"
     with pytest.raises(urllib.error.HTTPError, match="401"):

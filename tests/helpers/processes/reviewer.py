@@ -1,29 +1,34 @@
-"""A launch's reviewer, who answers Airflow's question in a browser."""
+"""A reviewer at a browser: logs in to Airflow by its form, reads the question, and answers it."""
 
+import json
 from urllib.parse import quote
 
 from tests.helpers.processes.server import Server, until
 from tests.helpers.reports.browser import Page
 
-_COMMENT = "document.querySelector('#element_comment')"
-_BOXES = "[...document.querySelectorAll('input[name^=element_concern_]')]"
-_BUTTON = "[...document.querySelectorAll('button')].find(each => each.innerText.trim() === 'Approve')"
+COMMENT = "read in a browser"
 
 
-def approve(page: Page, server: Server, dag: str, run: str, comment: str) -> str:
-    """Log in as the server's user, accept every concern, comment and approve; returns the page as it then reads."""
-    page.open(f"{server.address}/dags/{dag}/runs/{quote(run, safe='')}/tasks/approve/required_actions", 1440, 1600)
-    until(lambda: page.evaluate("document.querySelector('input[name=username]') !== null"), 60)
-    password = (server.passwords / server.user).read_text(encoding="utf-8").strip()
-    for field, text in (("username", server.user), ("password", password)):
-        page.evaluate(f"document.querySelector('input[name={field}]').focus()")
+def approve(page: Page, server: Server, dag: str, run: str) -> str:
+    """Text of the question, whose every box is ticked and which is approved; ``server`` names the reviewer."""
+
+    def there(selector: str) -> str:
+        found = f"document.querySelector({json.dumps(selector)})"
+        until(lambda: page.evaluate(f"!!{found}"), 120)
+        return found
+
+    def typed(name: str, text: str) -> None:
+        page.evaluate(f"{there(f'[name={name}]')}.focus()")
         page.call("Input.insertText", text=text)
-    page.press("Enter")
-    until(lambda: page.evaluate(f"{_COMMENT} !== null"), 60)
-    page.evaluate(f"{_BOXES}.forEach(box => box.click())")
-    until(lambda: page.evaluate(f"{_BOXES}.every(box => box.checked)"), 60)
-    page.evaluate(f"{_COMMENT}.focus()")
-    page.call("Input.insertText", text=comment)
-    page.evaluate(f"{_BUTTON}.click()")
-    until(lambda: "Response received" in page.evaluate("document.body.innerText"), 60)
-    return page.evaluate("document.body.innerText")
+
+    page.open(f"{server.address}/dags/{dag}/runs/{quote(run, safe='')}/tasks/approve/required_actions", 1400, 2000)
+    typed("username", server.user)
+    typed("password", (server.passwords / server.user).read_text(encoding="utf-8").strip())
+    page.evaluate(f"{there('[type=submit]')}.click()")
+    answer = there("[data-testid=hitl-option-Approve]")
+    question = str(page.evaluate("document.body.innerText"))
+    page.evaluate("document.querySelectorAll('[name^=element_concern_]').forEach(box => box.click())")
+    typed("element_comment", COMMENT)
+    page.evaluate(f"{answer}.click()")
+    until(lambda: f"from {server.user}" in str(page.evaluate("document.body.innerText")), 120)
+    return question
