@@ -26,7 +26,7 @@ from reports.figures.style import COLOURS, svg
 
 _NEXT_TO_NONE = 1e-9
 # Rounds after which a path is scored: often where it is steep.
-FIRST, EVERY = (8, 16, 32), 64
+FIRST, EVERY = (8, 16), 32
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ def show(scores: dict[Track, list[Score]], results: Path) -> None:
         "way, so its points share people and cohorts; ± is two standard errors over held-out people. Training at "
         "ρ 0.5 gained +4.48 at a way of 900 ([crossing](crossing.md)). One draw of cohorts; one population.",
     ]
+    scores = {track: path for track, path in scores.items() if path}
     for track, path in scores.items():
         step = track.server.learning_rate * track.cell.clip
-        last = path[-1].rounds if path else 0
-        lines += ["", f"## {step:.2f} a round: {last:,} of {track.cell.rounds:,} rounds", ""]
+        lines += ["", f"## {step:.2f} a round: {path[-1].rounds:,} of {track.cell.rounds:,} rounds", ""]
         lines += ["| rounds | way | top-1 | over the start |", "|---:|---:|---:|---:|"]
         lines += [
             f"| {each.rounds:,} | {each.way:,.0f} | {each.top1:.2f} | {each.points:+.2f} ± {2 * each.error:.2f} |"
@@ -156,7 +156,6 @@ def picture(scores: dict[Track, list[Score]]) -> str:
         axes.grid(visible=True)
         axes.legend()
 
-    scores = {track: path for track, path in scores.items() if path}
     title = "Gain over the start against way, without noise"
     return svg(title, "Dotted: the longest way that the step law allows.", draw, height=3.6)
 
