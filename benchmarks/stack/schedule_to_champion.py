@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from pipeline.experiments import logs
+from pipeline.tracking import table
 from tests.helpers.launches.tiny_launch import MECHANISM, POLICY
 from tests.helpers.processes.forked import begun
 from tests.helpers.processes.server import latest_monthly, token_of, until
@@ -157,7 +158,7 @@ class Show:
         self.step("the site says", [word in said for word in ("since then", "rolled back", "published")], [True] * 3)
         if self.pictures:
             self.pictures.mlflow("mlflow-model", f"#/models/{MODEL}", "Versions", (1500, 1000))
-            self.pictures.mlflow("mlflow-launches", "#/experiments/1/runs?viewStateShareKey=launches", DAG, (2200, 600))
+            self.pictures.mlflow("mlflow-launches", table.view("1"), DAG, (1440, 600))
             self.pictures.take("site", page, DAG, (1200, 1400))
 
     def launched(self, date: str) -> str:

@@ -40,9 +40,9 @@ TAGS: Mapping[str, str] = {
 }
 # Width in pixels of the first columns of the shared view: MLflow's Assistant leaves 400 of a page of 1440 for them, and
 # without it the columns of training that follow fit too.
-_WIDTHS = {"tags.`decision`": 75, "tags.`gain`": 90, "tags.`guarantee`": 172}
-_WIDTHS |= {"tags.`tacit.state`": 90, "duration": 70, "metrics.`rounds`": 60, "metrics.`MinS`": 55}
-_WIDTHS |= {"metrics.`MaxP`": 55, "metrics.`report_goal`": 92}
+_WIDTHS = {"tags.`decision`": 75, "tags.`gain`": 90, "tags.`guarantee`": 170}
+_WIDTHS |= {"tags.`tacit.state`": 88, "duration": 85, "metrics.`rounds`": 58, "metrics.`MinS`": 52}
+_WIDTHS |= {"metrics.`MaxP`": 52, "metrics.`report_goal`": 92}
 # Metrics with an interval, as name_low and name_high.
 WITH_INTERVAL = ("top1_recall", "top3_recall", "top1_gain", "PRate", "WMR")
 _ARM = "private"
@@ -125,11 +125,9 @@ def experiment_note(experiment_id: str, locale: str) -> str:
     """Describe an experiment, as Markdown."""
     rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in {**TAGS, **METRICS}.items())
     ends = ", ".join(f"`{name}`" for name in WITH_INTERVAL)
-    # MLflow 3.17 opens an experiment as the browser's last one, at first for GenAI, whatever its kind.
-    view = f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW}&workflowType=machine_learning"
     return (
-        f"**[Launches of {locale}, with columns chosen]({view})**, "
-        f"**[their gains, losses and curves]({view}&compareRunsMode=CHART)** "
+        f"**[Launches of {locale}, with columns chosen]({view(experiment_id)})**, "
+        f"**[their gains, losses and curves]({view(experiment_id)}&compareRunsMode=CHART)** "
         "(more below, with those of table 1 of Xu et al. 2023): each is a run, with a child run per stage, its "
         "curves and files.\n\n"
         f"| column | meaning |\n|---|---|\n{rows}\n\n"
@@ -139,6 +137,15 @@ def experiment_note(experiment_id: str, locale: str) -> str:
         "`result.json` of each stage. MLflow is only a display: `tacit verify LAUNCH` checks it against the launch and "
         "the ledger.\n"
     )
+
+
+def view(experiment_id: str) -> str:
+    """Address of the shared view in MLflow's pages.
+
+    MLflow 3.17 opens an experiment as the browser's last one, at first for GenAI, whatever its kind: the address says
+    that it is none.
+    """
+    return f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW}&workflowType=machine_learning"
 
 
 def _view() -> dict[str, object]:
