@@ -5,6 +5,7 @@ up                  start supervisor, and by it the services that do not run; wa
 down                end supervisor, its services and what they started, and nothing else; data stay
 status              list services and their health; exit 0: all well, 1: not all, 3: supervisor does not run
 tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
+airflow ARGUMENTS   `airflow` with the stack's database: `db clean` (docs/settings.md)
 backfill FILE FROM TO [GO]
                     forecast the spends of launches of past dates; with GO Airflow runs them, one by one
 run NAME            wait for the databases of a service and become it: supervisor's command
@@ -41,7 +42,7 @@ MARK = "TACIT_STACK"
 
 def main(arguments: list[str]) -> int:
     words = {"up": up, "down": down, "status": status, "tacit": tacit, "environment": environment, "run": run}
-    words |= {"backfill": backfilled}
+    words |= {"backfill": backfilled, "airflow": airflow}
     local = arguments[:1] == ["local"]
     arguments = arguments[local:]
     if not arguments or arguments[0] not in words:
@@ -129,6 +130,11 @@ def run(place: Places, name: str) -> int:
 def tacit(place: Places, *arguments: str) -> int:
     program = os.environ.get("TACIT_BIN") or str(places.STAGES_BIN / "tacit")
     os.execve(program, [program, *arguments], of_review(places.environment_of(place, "worker-cpu")))
+
+
+def airflow(place: Places, *arguments: str) -> int:
+    program = str(places.BIN / "airflow")
+    os.execve(program, [program, *arguments], places.environment_of(place, "airflow"))
 
 
 def backfilled(place: Places, file: str = "", first: str = "", last: str = "", go: str = "") -> int:

@@ -1,9 +1,10 @@
 """MLflow's client, imported at its first use; only this module and ``mlflow_tracker`` import MLflow."""
 
 import fcntl
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -99,6 +100,18 @@ def require_own(address: str, settings: Settings) -> str:
             f"{root or 'the store of its server'} (TACIT_ARTIFACT_ROOT): restore MLflow's database"
         )
     return address
+
+
+def stand_once(path: Path, address: str) -> None:
+    """Make MLflow's copy of a file a second name of it, if it is a file here; a copy stays where the system refuses.
+
+    Files of a launch are only ever replaced whole, so an earlier record's file in MLflow keeps its content.
+    """
+    parts = urlsplit(address)
+    if parts.scheme == "file":
+        with suppress(OSError), atomic(Path(unquote(parts.path))) as temporary:
+            temporary.unlink()
+            os.link(path.resolve(), temporary)
 
 
 @contextmanager

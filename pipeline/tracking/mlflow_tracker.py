@@ -18,6 +18,7 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pretrain
 from pipeline.ground.errors import PermanentError
@@ -27,7 +28,7 @@ from pipeline.run.proof import FOLDER
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, read_record, record_text
 from pipeline.telemetry.allowed import this_hour
 from pipeline.tracking import shown, table
-from pipeline.tracking.client import answering, connect, load, one_process, require_own
+from pipeline.tracking.client import answering, connect, load, one_process, require_own, stand_once
 from pretrain.files import atomic, scratch, sha256, text_sha256
 
 if TYPE_CHECKING:
@@ -283,6 +284,7 @@ class MlflowTracker:
 
     def _log_files(self, run_id: str, run: RunDir, record: StageRecord) -> None:
         public = run.path / "public" / record.stage
+        stored = require_own(self._client.get_run(run_id).info.artifact_uri, self._settings)
         for name, digest in record.outputs.items():
             path = public / name
             if not path.resolve().is_relative_to(public.resolve()) or sha256(path) != digest:
@@ -290,6 +292,7 @@ class MlflowTracker:
                     f"{path}: not the public file that the stage wrote; run stage {record.stage} again"
                 )
             self._client.log_artifact(run_id, str(path), artifact_path=name.rpartition("/")[0] or None)
+            stand_once(path, f"{stored}/{quote(name)}")
         self._client.log_text(run_id, record_text(record), RESULT)
 
     def _log_row(self, parent: str, record: StageRecord) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -124,6 +124,25 @@ def test_the_schedule_is_the_public_models_and_starts_the_launch(dagbag):
     minute, hour, *days = dagbag.dags["public_model-scheduled"].timetable.expression.split()
     assert days == ["1", "*", "*"]
     assert (minute, hour) != ("0", "0"), "a preset has no time, and fifty locales do not begin at once"
+
+
+def test_airflows_own_command_deletes_its_history_by_age(database, monkeypatch):
+    """As docs/settings.md writes it; tests share the database, in which nothing else is as old."""
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+
+    now = datetime.now(UTC)
+    with create_session() as session:
+        for days in (100, 80):
+            session.add(Log(event=f"{days} days ago", dttm=now - timedelta(days=days)))
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if " airflow db clean " in line]
+    command = line.partition("  #")[0].replace("docker/stack airflow", "docker/stack local airflow")
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with create_session() as session:
+        kept = {event for (event,) in session.query(Log.event) if event.endswith("days ago")}
+    assert kept == {"80 days ago"}
 
 
 @pytest.mark.parametrize("written", ["no", '"no"', "yes", "1"])

@@ -1,5 +1,6 @@
 """The first use of a tracking database: by several processes at once, and after a kill in the middle of it."""
 
+import errno
 import multiprocessing
 import os
 import resource
@@ -130,3 +131,24 @@ def test_a_kill_in_the_first_seconds_is_repaired(tmp_path: Path):
     assert not path.exists()
     client = mlflow_tracker.connect(settings_module.load({"TACIT_HOME": str(tmp_path)}))
     assert len(client.search_experiments()) == 1
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_file_stands_once_where_the_system_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: bool):
+    own, logged = tmp_path / "own.txt", tmp_path / "a b" / "logged.txt"
+    logged.parent.mkdir()
+    for path in (own, logged):
+        path.write_text("content", encoding="utf-8")
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    if refuses:
+        monkeypatch.setattr(os, "link", refused)
+    client.stand_once(own, f"mlflow-artifacts:{logged}")
+    assert not logged.samefile(own), "it is on a server"
+    for _ in range(2):
+        client.stand_once(own, logged.as_uri())
+        assert logged.samefile(own) == (not refuses)
+        assert logged.read_text(encoding="utf-8") == "content"
+        assert [*logged.parent.iterdir()] == [logged]

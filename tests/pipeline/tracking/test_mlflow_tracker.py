@@ -15,6 +15,7 @@ from pipeline.run.known import run_folder
 from pipeline.run.stage import Stage
 from pipeline.tracking import mlflow_tracker
 from pipeline.tracking.mlflow_tracker import MlflowTracker
+from pretrain.files import write_text
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
 from tests.helpers.launches.stages import stages_of
 
@@ -186,6 +187,17 @@ def test_lost_public_files_come_back_by_digest(run: Run, tracked: Settings):
     assert folder.input("plan", "numbers/plan.txt").read_text() == "rounds 8\n"
     assert not folder.fetch("plan", "numbers/other.txt", folder.public("plan") / "other.txt")
     assert not folder.fetch("adapt", "result.json", folder.public("adapt") / "result.json")
+
+
+@pytest.mark.slow
+def test_a_public_file_stands_once_and_one_that_replaces_it_leaves_mlflow_s(run: Run, tracked: Settings):
+    run()
+    own = tracked.runs_dir / ID / "public" / "plan" / "numbers" / "plan.txt"
+    (logged,) = (tracked.runs_dir / "mlflow-artifacts").rglob("plan.txt")
+    assert logged.samefile(own)
+    assert [path.name for path in logged.parent.iterdir()] == ["plan.txt"]
+    write_text(own, "another record's")
+    assert logged.read_text(encoding="utf-8") == "rounds 8\n"
 
 
 @pytest.mark.slow
