@@ -58,9 +58,7 @@ def account(
     delta: Annotated[
         list[float] | None, typer.Option(help="may be given several times; default: the block's, or 1e-10")
     ] = None,
-    twice: Annotated[
-        bool, typer.Option("--twice", help="also run dp_accounting, as a launch does: takes two more seconds")
-    ] = False,
+    twice: Annotated[bool, typer.Option("--twice", help="also run dp_accounting, as a launch does: 2 s more")] = False,
     published: Annotated[bool, typer.Option("--paper", help="recompute the papers' privacy and noise")] = False,
     slow: Annotated[bool, typer.Option("--slow", help="with --paper: also numbers that take minutes")] = False,
     as_json: AsJson = False,
