@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
 
 def up(place: Places) -> int:
     secret = prepared(place)
-    stop = "make down" if place.local else "make stack-down"
+    stop = "make down" if place.alone else "make stack-down"
     print(f"services in {place.home} (logs: {place.home / 'logs'})", flush=True)
     try:
         states = health.states(place)
@@ -70,11 +70,11 @@ def up(place: Places) -> int:
         file = place.home / "supervisord.conf"
         file.write_text(services.configuration(place), encoding="utf-8")
         subprocess.run([str(places.BIN / "supervisord"), "-c", str(file)], cwd=ROOT, check=True)
-    if dead := health.awaited(place, secret, services.names(place), lambda: place.local or setup.done(place)):
+    if dead := health.awaited(place, secret, services.names(place), lambda: place.alone or setup.done(place)):
         log = place.home / "logs" / f"{dead}.log"
         print(*log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:], sep="\n")
         raise StackError(f"{dead} ended; its log: {log}. Supervisor starts it again until `{stop}`")
-    host = "127.0.0.1" if place.local else "localhost"  # as in AIRFLOW__API__BASE_URL
+    host = "127.0.0.1" if place.alone else "localhost"  # as in AIRFLOW__API__BASE_URL
     airflow, mlflow = (f"http://{host}:{place.ports[f'{name}_PORT']}" for name in ("AIRFLOW", "MLFLOW"))
     print(f"Airflow   {airflow}   user admin, or privacy-reviewer to approve")
     print(f"MLflow    {mlflow}   user mlflow-reader; choose 'Model training' at the top left")
@@ -151,20 +151,20 @@ def prepared(place: Places) -> dict[str, str]:
     """Create the folders, for this user alone, and the secrets; PostgreSQL's user may traverse the first folder."""
     place.home.mkdir(mode=0o711, parents=True, exist_ok=True)
     place.home.chmod(0o711)
-    of_stack = () if place.local else ("airflow", "worker", "runs", "redis")
+    of_stack = () if place.alone else ("airflow", "worker", "runs", "redis")
     for name in ("logs", "passwords", "mlflow", "started", *of_stack):
         (place.home / name).mkdir(mode=0o700, exist_ok=True)
-    if place.local:
+    if place.alone:
         Path(os.environ.get("TACIT_RUNS_DIR") or ROOT / "runs").mkdir(parents=True, exist_ok=True)
     return passwords.stack_secrets(place.home / "secrets.env", place.home / "passwords")
 
 
 def in_the_way(place: Places) -> None:
     """Refuse what would keep a service from starting, such as a missing program, a port in use or a wrong pool."""
-    target, folder = ("up", "AIRFLOW_HOME") if place.local else ("stack", "STACK_HOME")
+    target, folder = ("up", "AIRFLOW_HOME") if place.alone else ("stack", "STACK_HOME")
     found = {
-        "redis-server": place.local or shutil.which("redis-server"),
-        "postgresql": place.local or [*Path("/usr/lib/postgresql").glob("*/bin/initdb")],
+        "redis-server": place.alone or shutil.which("redis-server"),
+        "postgresql": place.alone or [*Path("/usr/lib/postgresql").glob("*/bin/initdb")],
     }
     if missing := " ".join(package for package, there in found.items() if not there):
         raise StackError(f"{missing}: not installed; as root: apt-get install --no-install-recommends {missing}")

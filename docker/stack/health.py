@@ -44,7 +44,7 @@ def problems(place: Places, secret: dict[str, str]) -> dict[str, str]:
         "mlflow": lambda: web(f"http://{place.address('MLFLOW')}/health") and None,
         "witness": lambda: web(f"http://{place.address('WITNESS')}/health") and None,
         "api-server": lambda: web(f"{airflow}/version") and None,
-        "scheduler": lambda: (place.local or web(f"http://{place.address('HEALTH')}/health")) and beats("scheduler"),
+        "scheduler": lambda: (place.alone or web(f"http://{place.address('HEALTH')}/health")) and beats("scheduler"),
         "dag-processor": lambda: beats("dag_processor"),
         "triggerer": lambda: beats("triggerer"),
         "worker-cpu": lambda: worker(place, secret, "cpu"),

@@ -43,12 +43,12 @@ class Places:
     """Folder and ports of one stack. ``home`` holds all its data, including PostgreSQL's and so the ledger.
 
     Attributes:
-      local: Airflow and MLflow of `make up`, on SQLite, with the environment of its shell.
+      alone: Airflow and MLflow of `make up`, on SQLite, with the environment of its shell.
     """
 
     home: Path
     ports: Mapping[str, int]
-    local: bool = False
+    alone: bool = False
 
     @property
     def witness(self) -> Path:
@@ -84,13 +84,13 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
     ours = ("AIRFLOW_", "MLFLOW_", "MAKE", "MFLAGS", "TACIT_LEDGER", "TACIT_ARTIFACT", "TACIT_RUNS", *secret)
     through = "AIRFLOW_CONN_" if kind == "airflow" else "no name"
     shell = {name: each for name, each in os.environ.items() if name.startswith(through) or not name.startswith(ours)}
-    shell = dict(os.environ) if place.local else shell
+    shell = dict(os.environ) if place.alone else shell
     addresses = {name.replace("_PORT", "_ADDRESS"): place.address(name.removesuffix("_PORT")) for name in place.ports}
     addresses |= {"API_ADDRESS": place.address("AIRFLOW"), "MLFLOW_BIND": place.address("MLFLOW")}
     addresses |= {"API_BIND": "127.0.0.1", "API_PORT": str(place.ports["AIRFLOW_PORT"])}
     addresses |= {name: str(port) for name, port in place.ports.items()}
     addresses["MLFLOW_FOLDER"] = str(place.home / "mlflow")
-    files = (place.local and _LOCAL_FILES.get(kind)) or FILES[kind]
+    files = (place.alone and _LOCAL_FILES.get(kind)) or FILES[kind]
     read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in files) + " env -0"
     done = subprocess.run(["bash", "-c", read], env={**shell, **addresses, **secret}, capture_output=True, text=True)
     if done.returncode:
@@ -100,12 +100,12 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
     environment = {name: value for name, value in filled.items() if name not in addresses and name not in secret}
     if kind == "mlflow":
         mine = {name: filled[name] for name in ("MLFLOW_BIND", "MLFLOW_FOLDER", "MLFLOW_READER_PASSWORD")}
-        if place.local:
+        if place.alone:
             usual = f"sqlite:///{environment.get('TACIT_RUNS_DIR') or ROOT / 'runs'}/mlflow.db"
             environment["MLFLOW_BACKEND_STORE_URI"] = environment.get("MLFLOW_TRACKING_URI") or usual
             environment["MLFLOW_LOGIN_STORE_URI"] = f"sqlite:///{place.home}/mlflow/login.db"
         return environment | mine | {"MLFLOW": str(STAGES_BIN / "mlflow")}
-    home = place.home.parent if place.local else place.home / "airflow"
+    home = place.home.parent if place.alone else place.home / "airflow"
     environment |= {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
@@ -114,7 +114,7 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "TACIT_HOME": environment.get("TACIT_HOME") or str(ROOT),
     }
-    if not place.local:
+    if not place.alone:
         environment |= {
             "TACIT_RUNS_DIR": str(place.home / "runs"),
             "TACIT_WITNESS": f"http://{place.address('WITNESS')}",

@@ -61,15 +61,15 @@ stdout_logfile={home}/logs/{name}.log
 
 
 def names(place: Places) -> tuple[str, ...]:
-    return LOCAL if place.local else NAMES
+    return LOCAL if place.alone else NAMES
 
 
 def configuration(place: Places) -> str:
     """Configuration of supervisor, which runs each service by the command `run NAME`; it holds no secret."""
-    run = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'docker' / 'stack'))}{' local' * place.local} run"
+    run = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'docker' / 'stack'))}{' local' * place.alone} run"
     values = {name: text.replace("%", "%%") for name, text in {"run": run, "home": str(place.home)}.items()}
     airflow = ",".join(name for name in names(place) if name in AIRFLOW)
-    made = [_SUPERVISOR.format(airflow=airflow, **values), "" if place.local else _STACK.format(**values)]
+    made = [_SUPERVISOR.format(airflow=airflow, **values), "" if place.alone else _STACK.format(**values)]
     for number, name in enumerate(names(place)):
         made.append(_PROGRAM.format(name=name, priority=number, signal=_STOP.get(name, "TERM"), **values))
     return "".join(made)
@@ -103,13 +103,13 @@ def command(place: Places, name: str, secret: dict[str, str]) -> tuple[list[str]
         file = place.home / "airflow" / f"{name}.pid"
         file.unlink(missing_ok=True)
         words += ["--pid", str(file)]
-    own_kind = name in WORKERS or (place.local and name == "scheduler")
+    own_kind = name in WORKERS or (place.alone and name == "scheduler")
     return words, places.environment_of(place, name if own_kind else "airflow")
 
 
 def needs(place: Places, name: str, secret: dict[str, str]) -> Callable[[], object]:
     """Condition without which a service would end at once: raises or returns a problem while it does not hold."""
-    if place.local:
+    if place.alone:
         return lambda: None
     match name:
         case "postgres" | "redis" | "watch":
