@@ -148,6 +148,8 @@ def accounted(home: Home, config: LaunchConfig, answer: dict, times: int = 1) ->
     assert again["rho"] == (None if total.rho is None else pytest.approx(total.rho))
     norms = {point["clip_norm"] for point in disclosure.curves.fine_tuning}
     assert (len(norms) > 1) == (config.mechanism.adaptive_clipping is not None)
+    tuned_here = any("on this population before this launch" in each for each in disclosure.limitations)
+    assert tuned_here == (config.tuning == "this population")
 
 
 def reported(home: Home, config: LaunchConfig, run_id: str) -> None:
