@@ -53,8 +53,8 @@ def reported(*arguments: str) -> tuple[str, set[str]]:
         (("--help",), set()),
         (("explain", "utility"), set()),
         (("status",), {"sqlalchemy"}),
-        # The planner searches; its second accountant waits for 'tacit plan'.
-        (("init", "draft.yaml", *DRAFT), {"numba"} | NUMBERS),
+        # The planner searches, its second accountant waits for 'tacit plan', and the ledger may know these people.
+        (("init", "draft.yaml", *DRAFT), {"numba", "sqlalchemy"} | NUMBERS),
         # The one number is a point of a Gaussian's curve.
         (("check", "--alone", "dags/launches/demo-en-US.yaml"), NUMBERS),
         # The plan's worst case and the ledger.
