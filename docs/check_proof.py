@@ -18,7 +18,7 @@ STAGES = {
     "ingest_public": "",
     "ingest_private": "",
     "pretrain": "ingest_public",
-    "plan": "ingest_private",
+    "plan": "ingest_private pretrain",
     "discover": "ingest_public ingest_private",
     "build_vocabulary": "ingest_public discover",
     "adapt": "ingest_public pretrain build_vocabulary",

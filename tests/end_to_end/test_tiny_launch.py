@@ -235,7 +235,9 @@ def test_all_but_a_changed_report_verifies(launched: Launched, monkeypatch: pyte
         verified = answered(launched.home, "verify", launched.run_id, code=PERMANENT)
         assert not verified["ok"]
         wrong = {check["id"] for check in verified["checks"] if not check["passed"]}
-        assert wrong == {"files:report", "disclosure", "rendered:pdf", "proof:statement", "sources:report"}
+        # MLflow's copy on this file system is the same file.
+        same = {"tracked:report"}
+        assert wrong == {"files:report", "disclosure", "rendered:pdf", "proof:statement", "sources:report"} | same
         # Other fonts would print otherwise, too.
         assert [check["passed"] for check in verified["checks"] if check["id"] == "rendered:pdf"] == [None]
     finally:

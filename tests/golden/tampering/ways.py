@@ -268,7 +268,12 @@ TRACKED = (
     ),
     Tampering("the decision's tag", "decide", in_tracking("UPDATE tags SET value = 'held' WHERE key = 'decision'")),
     Tampering(
-        "a parameter", "plan", in_tracking("UPDATE params SET value = '99' WHERE key = 'mechanism.noise_multiplier'")
+        "a parameter",
+        "plan",
+        in_tracking(
+            "UPDATE params SET value = '99' WHERE key = 'mechanism.noise_multiplier'"
+            " AND run_uuid NOT IN (SELECT run_uuid FROM tags WHERE key = 'mlflow.parentRunId')"
+        ),
     ),
     Tampering("the digest of a record", "audit", in_tracking("UPDATE tags SET value = 'x' WHERE key = 'tacit.record'")),
     Tampering("a logged file", "ab_test", logged_file("comparison.json", b"{}")),
