@@ -46,7 +46,7 @@ from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
-from pretrain.config import C4_REVISION, CorpusConfig, FileCorpus, ModelConfig
+from pretrain.config import C4_REVISION, CorpusConfig, FileCorpus
 from pretrain.files import write_text
 from pretrain.reading import rows
 from pretrain.reading.paths import require_folder, shown
@@ -238,6 +238,8 @@ def draft(file: Path, answers: Answers) -> Draft:
     Raises:
       ValueError: an answer is invalid for a launch file, named by its option; then no file is written.
     """
+    from evaluation.audit.directions import most_directions
+
     require_new(file)
     _require(answers)
     content = _template(answers)
@@ -252,10 +254,15 @@ def draft(file: Path, answers: Answers) -> Draft:
     _learn(answers, splits, content, words.learning_rho)
     content = {name: value for name, value in content.items() if value is not None}
     _change(content, answers.changes, new_blocks=False)
+    config = _valid(content)
+    if "audit.directions" not in answers.changes:
+        most = most_directions(config.model.weights(config.vocabulary.base_size))
+        content["audit"]["directions"] = min(config.audit.directions, most)
+        config = _valid(content)
     changed = {name.partition(".")[0] for name in answers.changes}
     reasons = {"public_text": amount, "vocabulary": sizes.reason, "discovery": words.reason}
     comments = {block: why for block, why in reasons.items() if why and block not in changed}
-    made = _drafted(file, answers, _valid(content), tuple(comments.values()))
+    made = _drafted(file, answers, config, tuple(comments.values()))
     write_text(file, _text(content, answers, comments))
     load_launch(file)
     return made
@@ -503,8 +510,6 @@ def _learn(answers: Answers, splits: Splits, content: dict[str, Any], rho: float
     Counts of so few that noise or canaries would drown training ship alone; those of more people move its start, which
     has the rest of the rho. Of so many that the sum of counts could overflow there are none.
     """
-    from evaluation.audit.directions import most_directions
-
     begun, planning = content["mechanism"], content["planning"]
     # Number of devices that train with high probability, as the planner's population estimate.
     population, expected = answers.population, splits.training(answers.population) * (1 - SPARE_FRACTION)
@@ -537,13 +542,11 @@ def _learn(answers: Answers, splits: Splits, content: dict[str, Any], rho: float
     little = gain.lead(way, gain.heard(trains, rho)).points <= 0
     if first is not None and (little or _crowded(content["audit"], mechanism)):
         first = counts_at(rho, trains, words, "start-mixture")
-    weights = ModelConfig.model_validate(content["model"]).weights(base)
     content["mechanism"] = {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True)
     content["counts"] = first and first.model_dump(mode="json")
     planning |= {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal, "target_rho": rho}
     # The rate whose step noise the network bears, to two digits.
     content["server"] = {"learning_rate": float(f"{law.server_rate(mechanism, server):.2g}")}
-    content["audit"]["directions"] = min(content["audit"]["directions"], most_directions(weights))
     content["ab_test"]["buckets"] = max(2, min(20, int(answers.population * splits.test) // 2))
 
 

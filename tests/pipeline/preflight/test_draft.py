@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from evaluation.audit.directions import most_directions
 from pipeline.launch.config import load_launch
 from pipeline.preflight.draft import SYNTHETIC, Answers, counted_devices, draft, require_enough
 from tests.helpers.launches.file_names import EDITORS, NO_NAMES
@@ -113,6 +114,17 @@ def test_words_are_found_locally_where_the_total_leaves_room_for_them(
     (why,) = [note for note in made.notes if note.startswith("Words:")]
     assert f"# {why}\ndiscovery:\n" in (tmp_path / "mine.yaml").read_text(encoding="utf-8")
     assert ("trusted aggregator" in why) == (kind == "central")
+
+
+@pytest.mark.slow
+def test_a_smaller_model_by_the_command_line_has_as_many_directions_as_it_can_tell_apart(tmp_path: Path):
+    smaller = {"model.hidden_dim": 8, "model.embedding_dim": 8, "vocabulary.base_size": 200}
+    draft(tmp_path / "mine.yaml", replace(ANSWERS, changes=smaller))
+    config = load_launch(tmp_path / "mine.yaml")
+    most = most_directions(config.model.weights(config.vocabulary.base_size))
+    assert config.audit.directions == most < 500
+    draft(tmp_path / "own.yaml", replace(ANSWERS, changes=smaller | {"audit.directions": 64}))
+    assert load_launch(tmp_path / "own.yaml").audit.directions == 64
 
 
 @pytest.mark.slow
