@@ -12,9 +12,15 @@ COMMENT = "read in a browser"
 def approve(page: Page, server: Server, dag: str, run: str) -> str:
     """Text of the question, whose every box is ticked and which is approved; ``server`` names the reviewer."""
 
+    def true(expression: str) -> bool:
+        try:
+            return bool(page.evaluate(expression))
+        except RuntimeError:  # the page goes to the next one
+            return False
+
     def there(selector: str) -> str:
         found = f"document.querySelector({json.dumps(selector)})"
-        until(lambda: page.evaluate(f"!!{found}"), 120)
+        until(lambda: true(f"!!{found}"), 120)
         return found
 
     def typed(name: str, text: str) -> None:
@@ -30,5 +36,5 @@ def approve(page: Page, server: Server, dag: str, run: str) -> str:
     page.evaluate("document.querySelectorAll('[name^=element_concern_]').forEach(box => box.click())")
     typed("element_comment", COMMENT)
     page.evaluate(f"{answer}.click()")
-    until(lambda: f"from {server.user}" in str(page.evaluate("document.body.innerText")), 120)
+    until(lambda: true(f"document.body.innerText.includes({json.dumps(f'from {server.user}')})"), 120)
     return question
