@@ -148,8 +148,8 @@ _LIST = (
         may_need=("pretrain",),  # what gates need is known of public text before the first spend
         # It refuses before the first spend, also by the schedule.
         reads=lambda config: (
-            *("locale", "seed", "vocabulary", "schedule", "audit", "ab_test", "model", *_RELEASES),
-            *("server", "public_text.source"),  # its forecast depends on what the start has read
+            *("locale", "seed", "vocabulary", "schedule", "audit", "ab_test", "model"),
+            *(*_RELEASES, "server", "public_text.source"),
         ),
         replay=Replay(afresh=True),
         sees=("reviewers",),  # held against the registration; no output says them

@@ -29,7 +29,7 @@ def test_import_loads_nothing_heavy() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["-c", "import tacit"], ["-m", "tacit", "--version"]])
 def test_the_index_s_other_project_of_this_name_is_named(tmp_path: Path, words: list[str]) -> None:
-    """Where it was installed later, the module's ``__init__`` is its own, and the command is still ours."""
+    """The command is ours also beside a package of the same module name that was installed later."""
     shutil.copytree(ROOT / "tacit", tmp_path / "tacit", ignore=shutil.ignore_patterns("__pycache__"))
     if words[0] == "-m":
         (tmp_path / "tacit" / "__init__.py").write_text("")
