@@ -138,7 +138,9 @@ def require_reviewer(config: LaunchConfig, launch_id: str, account: str) -> None
 
 
 def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Review) -> Standing:
-    """Record a reviewer's signed answer, and return the launch's new state; repeating the same answer is free.
+    """Record a reviewer's signed answer, and return the launch's new state.
+
+    Repeating an answer about the same report is free; the reason that was given first stays in the ledger.
 
     Raises:
       ReleaseRefused: the account is no reviewer of this launch, did not sign the answer, read another report, or the
@@ -152,8 +154,9 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
     before = standing(config, run, ledger)
     noted = ledger.noted("review", run.launch_id, stage_of(verdict))
     earlier = Review.model_validate_json(noted.binding) if noted else None
-    # A task that is tried again asks another question.
-    if earlier and verdict.model_copy(update={"question": earlier.question, "signature": earlier.signature}) == earlier:
+    # A task that is tried again asks another question, and the person may comment in other words.
+    same = {"question", "reason", "signature"}
+    if earlier and verdict.model_dump(exclude=same) == earlier.model_dump(exclude=same):
         return before
     if before.state != "waiting":
         raise ReleaseRefused(

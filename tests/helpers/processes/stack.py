@@ -84,10 +84,11 @@ class Stack:
         return state if state in ("success", "failed") else ""
 
     def log(self, run: str, task: str, dag: str = DAG) -> str:
-        """The last events that a task's first try logged, without what Airflow adds to each."""
-        path = self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / "attempt=1.log"
-        if not path.is_file():
-            return f"no log in {path}"
+        """The last events that a task's newest try logged, without what Airflow adds to each."""
+        folder = self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}"
+        path = max(folder.glob("attempt=*.log"), key=lambda path: path.stat().st_mtime, default=None)
+        if path is None:
+            return f"no log in {folder}"
         lines = path.read_text(encoding="utf-8").splitlines()
         return "\n".join(f"{task}: {json.loads(line)['event']}" for line in lines)[-6000:]
 
