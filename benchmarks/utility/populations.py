@@ -142,11 +142,15 @@ def public_start(locale: str, work: Path, cell: Cell) -> PublicStart:
     return _public_start(locale, work, sizes)
 
 
+# Xu et al. 2023, section 1, has two matrices of words, and the demo's network one of 64.
+_SHAPES = {670: {"embedding_dim": 96, "tied": False}}
+
+
 @cache
 def _public_start(locale: str, work: Path, cell: Cell) -> PublicStart:
     config, corpus = launch(), public_text(locale, work, cell.public)
     folder = work / "-".join([f"start-{locale}", *cell.start])
-    shape = config.model.model_copy(update={"hidden_dim": cell.hidden})
+    shape = config.model.model_copy(update={"hidden_dim": cell.hidden} | _SHAPES.get(cell.hidden, {}))
     vocabulary = from_counts(corpus.counts(), cell.words)
     train, validation = (
         join_streams([store.encode(vocabulary) for store in stores]) for stores in (corpus.train, corpus.validation)

@@ -7,7 +7,8 @@ noise lets the way grow as ``N sqrt(k rho)`` with k participations.
 The curves are those of one population, interpolated over the logarithm; another population's are a multiple of them,
 as its text lies further from the start's or nearer, which nothing but that text tells. A start of text that people
 typed has half of it in it already (``LEFT``). Curves, mean multiples and their
-spread are what ``python -m benchmarks.utility.forecast`` fits to ``benchmarks/results/crossing.csv``.
+spread are what ``python -m benchmarks.utility.forecast`` fits to ``benchmarks/results/crossing.csv``; ways past
+``NOISY_WAY`` are those of ``python -m benchmarks.utility.way``, one path of that population without noise.
 """
 
 import itertools
@@ -26,8 +27,13 @@ COUNTS = (
     (28_284.0, 2.29),
 )
 # Points at a way, of training from the start, and from a start that counts of a tenth of the rho moved.
-TRAINING = ((1.0, 0.0), (2.8, 1.00), (9.5, 1.60), (28.7, 2.28), (121.4, 3.22), (405.7, 4.03), (900.0, 4.48))
+TRAINING = (
+    *((1.0, 0.0), (2.8, 1.00), (9.5, 1.60), (28.7, 2.28), (121.4, 3.22), (405.7, 4.03), (900.0, 4.48)),
+    *((1_875.9, 5.02), (3_893.6, 5.53)),
+)
 BOTH = ((1.0, 0.0), (2.6, 1.31), (9.0, 1.84), (27.2, 2.58), (115.2, 3.42), (384.9, 4.09), (900.0, 4.58))
+# Longest way that was gone with noise.
+NOISY_WAY = 900.0
 # Mean multiple of a population, and its standard deviation.
 COUNTS_SCALE, TRAINING_SCALE, BOTH_SCALE = (1.19, 0.36), (1.11, 0.38), (1.13, 0.39)
 # Root mean square by which the lead of training over counts, in points, was missed.

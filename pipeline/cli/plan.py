@@ -179,7 +179,7 @@ def _step_lines(plan: "LaunchPlan") -> list[str]:
 
     if (step := plan.step) is None:
         return []
-    line = f"  step: noise of {step.noise:.2g} in each weight of the last model, way {step.way:.3g}"
+    line = f"  step: noise of {step.noise:.2g} in each weight of the last model, way {step.way:,.0f}"
     if step.fits:
         return [line]
     better = f"server.learning_rate {step.fitting_rate:g} fits better"

@@ -521,22 +521,23 @@ def _learn(answers: Answers, splits: Splits, content: dict[str, Any], rho: float
     first = counts_at(gain.COUNTS_SHARE * rho, trains, words, "network") if trains < MOST_COUNTED else None
     rest = rho - (first.rho if first else 0.0)
 
-    def training(joins: int) -> tuple[MechanismConfig, float]:
-        """Rounds that a device joins at most so often, and the way that their noise allows."""
+    def training(joins: int) -> tuple[MechanismConfig, float, float]:
+        """Rounds that a device joins at most so often, the way that their noise allows, and its share of a longest."""
         goal = max(2, min(_MOST_GOAL, joins * usable // begun["rounds"]))
         limits = {"population_estimate": population, "max_report_goal": goal, "target_rho": rho}
         terms = terms_of(PlanningConfig.model_validate(planning | limits), splits, server)
         begins = begun | {"report_goal": goal, "max_participations": joins}
         found = block_at(TypeAdapter(MechanismConfig).validate_python(begins), terms, rest, thorough=False)
-        return found, law.way(found, server) * law.server_rate(found, server)
+        way = law.way(found, server) * law.server_rate(found, server)
+        return found, way, way / law.longest_way(found, server)
 
     joins = begun["max_participations"]
-    mechanism, way = training(joins)
+    mechanism, way, share = training(joins)
     # Of many people fewer reports allow almost as long a way, in half the time.
-    while joins > 1 and way >= law.LONGEST_WAY * (1 - 1e-9):
+    while joins > 1 and share >= 1 - 1e-9:
         joins //= 2
-        fewer, its_way = training(joins)
-        if its_way < _LONG_ENOUGH * law.LONGEST_WAY:
+        fewer, its_way, share = training(joins)
+        if share < _LONG_ENOUGH:
             break
         mechanism, way = fewer, its_way
     little = gain.lead(way, gain.heard(trains, rho)).points <= 0

@@ -97,7 +97,8 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
     """
     devices = terms.training_devices
     one = terms.server.model_copy(update={"learning_rate": 1.0})
-    per_noise = law.way_per_noise(block_at(config.mechanism, terms, 1.0, thorough=False), one)
+    block = block_at(config.mechanism, terms, 1.0, thorough=False)
+    per_noise, longest = law.way_per_noise(block, one), law.longest_way(block, one)
     others = [
         (kind, {name: spend for name, spend in found.items() if name not in _LEARNS and spend.split == "train"})
         for kind, found in _words(config, spends, devices)
@@ -107,7 +108,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
         rhos = [(kind, rho_within(config, found, epsilon)) for kind, found in others]
         most = rhos[-1][1]
         words, rho = next((kind, rho) for kind, rho in rhos if rho >= LEFT_BY_WORDS * most)
-        return _point(epsilon, words, rho, devices, per_noise, gain.left(config.public_text.source))
+        return _point(epsilon, words, rho, devices, (per_noise, longest), gain.left(config.public_text.source))
 
     fine = [
         low * (high / low) ** (step / _STEPS) for low, high in itertools.pairwise(EPSILONS) for step in range(_STEPS)
@@ -154,13 +155,13 @@ def _held_out(config: LaunchConfig, spends: Mapping[str, Spend]) -> float:
     return total(config, asked).epsilon if asked else 0.0
 
 
-def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: float, left: float) -> Point:
+def _point(epsilon: float, words: str, rho: float, devices: int, ways: tuple[float, float], left: float) -> Point:
     if not rho:
         nothing = Forecast(0.0, 0.0)
         return Point(epsilon, words, 0.0, 0.0, nothing, nothing, nothing, nothing, None)
+    per_noise, longest = ways
     way, first = (
-        min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt(share * rho))
-        for share in (1, 1 - gain.COUNTS_SHARE)
+        min(longest, per_noise * law.STEP_NOISE * math.sqrt(share * rho)) for share in (1, 1 - gain.COUNTS_SHARE)
     )
     training = gain.training(way, left)
     if devices > MOST_COUNTED:

@@ -143,7 +143,8 @@ def measured_on(config: LaunchConfig, devices: int) -> str:
     *some, last = (_SPOKEN[each] for each in gain.LANGUAGES)
     said = (
         f"{gain.POPULATIONS} populations of {fewest:,} to {most:,} people gained, in {', '.join(some)} and {last}, "
-        f"with {gain.HIDDEN} hidden units and {gain.WORDS:,} words"
+        f"with {gain.HIDDEN} hidden units and {gain.WORDS:,} words, on ways of at most {gain.NOISY_WAY:g}, and one of "
+        "them on longer ways without noise"
     )
     unlike = ", ".join(name for name, differs in other.items() if differs)
     return f"{said}; nothing was measured with this launch's {unlike}" if unlike else said
@@ -155,7 +156,9 @@ def least_gain(policy: PolicyConfig, public: Pretrained) -> float:
 
 
 def forecast(config: LaunchConfig, devices: int, share: float = 1.0) -> Forecast | None:
-    """Forecast a launch's gain over its start, at the server rate that its noise allows; None without a forecast.
+    """Forecast a launch's gain over its start; None without a forecast.
+
+    Its way is as long as its server rate lets it be, or as its noise does if that is less.
 
     Args:
       devices: that train.
@@ -167,9 +170,10 @@ def forecast(config: LaunchConfig, devices: int, share: float = 1.0) -> Forecast
     if not config.trains:
         assert config.counts is not None, "a launch counts or trains"
         return gain.counts(gain.heard(devices, share * config.counts.rho), left)
-    per_noise = law.way_per_noise(config.mechanism, config.server)
-    way = min(law.LONGEST_WAY, law.STEP_NOISE * per_noise * math.sqrt(share))
-    return _trained(config, way)
+    step = law.step(config.mechanism, config.server)
+    assert step is not None, "Adam has no forecast"
+    way = math.sqrt(share) * step.way * min(1.0, law.STEP_NOISE / step.noise)
+    return _trained(config, min(law.longest_way(config.mechanism, config.server), way))
 
 
 def without_privacy(config: LaunchConfig) -> Forecast | None:
@@ -178,7 +182,7 @@ def without_privacy(config: LaunchConfig) -> Forecast | None:
     Training then goes as far as the step law was measured.
     """
     asked = config.trains and not config.ab_test.non_private_upper_bound and _is_known(config)
-    return _trained(config, law.LONGEST_WAY) if asked else None
+    return _trained(config, law.longest_way(config.mechanism, config.server)) if asked else None
 
 
 def _trained(config: LaunchConfig, way: float) -> Forecast:

@@ -128,7 +128,10 @@ def test_a_forecast_says_what_it_does_not_cover(
         for name, value in change.items()
     }
     said, _, outside = measured_on(demo.model_copy(update=blocks), devices).partition("; nothing was measured with ")
-    assert said.endswith("in English, Spanish and French, with 256 hidden units and 4,000 words")
+    assert said.endswith(
+        "in English, Spanish and French, with 256 hidden units and 4,000 words, on ways of at most 900, and one of "
+        "them on longer ways without noise"
+    )
     assert outside == (f"this launch's {', '.join(unlike)}" if unlike else "")
 
 
