@@ -1,6 +1,7 @@
 """The forecast's numbers in the product are those that the crossing gives."""
 
 import csv
+import re
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -41,6 +42,20 @@ def test_nothing_longer_is_recommended_than_was_measured() -> None:
     assert max(float(row["way"]) for row in trained) == pytest.approx(gain.NOISY_WAY, rel=0.01)
     strides = [float(row["server_rate"]) * float(row["clip"]) for row in trained]
     assert max(strides) == pytest.approx(law.LONGEST_STRIDE, rel=0.01)
+
+
+def test_longer_ways_are_forecast_as_one_population_went_them_without_noise() -> None:
+    page = (RESULTS.parent / "way.md").read_text(encoding="utf-8")
+    demo = page.split("\n## ")[1]
+    assert demo.startswith(f"{gain.HIDDEN} hidden units and {gain.WORDS:,} words")
+    gone = {
+        float(way.replace(",", "")): float(points)
+        for way, points in re.findall(r"^\| [\d,]+ \| ([\d,]+) \| [\d.]+ \| \+([\d.]+) ±", demo, re.MULTILINE)
+    }
+    assert max(gone) > 0.99 * law.LONGEST_WAY
+    longer = {way: points for way, points in gone.items() if way > 2 * gain.NOISY_WAY}
+    assert len(longer) > 10
+    assert [gain.at(gain.TRAINING, way) for way in longer] == pytest.approx([*longer.values()], abs=0.1)
 
 
 def test_the_share_left_by_a_start_with_chat_is_the_mean_of_its_cells() -> None:
