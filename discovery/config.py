@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from pretrain.config import LEAST_AMOUNT, Config, Fraction, Line, SpendingBlock
+from pretrain.config import LEAST_AMOUNT, Config, Fraction, LaunchPath, SpendingBlock
 
 # Largest expected share of a layer's words that nobody types.
 FALSE_DISCOVERY_RATE = 0.05
@@ -42,7 +42,9 @@ class TrieConfig(Config):
         default=None,
         description="a word typed into fewer messages is published with at most one chance in a million, if set",
     )
-    blocklist: Line | None = Field(default=None, description="file of words never to suggest in this locale")
+    blocklist: LaunchPath | None = Field(
+        default=None, description="file of words never to suggest in this locale, from the launch file's folder"
+    )
 
 
 class CentralConfig(SpendingBlock):
@@ -56,7 +58,9 @@ class CentralConfig(SpendingBlock):
         description="largest number of distinct OOV words that a device contributes"
     )
     delta: Fraction = Field(ge=1e-30, description="delta of the statement on words, the threshold's failure included")
-    blocklist: Line | None = Field(default=None, description="file of words never to suggest in this locale")
+    blocklist: LaunchPath | None = Field(
+        default=None, description="file of words never to suggest in this locale, from the launch file's folder"
+    )
 
     @property
     def failure(self) -> float:

@@ -111,6 +111,8 @@ def read_blocklist(path: Path) -> tuple[str, ...]:
     Raises:
       ValueError: the file is missing or not UTF-8 text: without it nothing would be blocked.
     """
-    text = read_text(path, "discovery.blocklist", "write the path of the list, or remove it", _MOST_BYTES)
+    text = read_text(
+        path, "discovery.blocklist", "write its path from the launch file's folder, or remove it", _MOST_BYTES
+    )
     lines = (line.strip() for line in text.splitlines())
     return tuple(line for line in lines if line and not line.startswith("#"))

@@ -1,16 +1,22 @@
 """Configuration of public text, vocabulary, model and pretraining."""
 
+import os
+import re
 from collections.abc import Hashable
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     PositiveInt,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
@@ -25,6 +31,43 @@ Amount = Annotated[float, Field(ge=LEAST_AMOUNT, le=MOST_AMOUNT)]
 CorpusWords = Annotated[int, Field(ge=1, le=1_000_000_000_000)]
 LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$"
 Line = Annotated[str, Field(min_length=1, max_length=1_000)]
+# Of an object in a store; no path of this machine is one.
+ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+FOLDER = "folder"  # of the launch file, in the context of a validation
+
+
+class PlacedPath(str):
+    """A path or glob of a launch file, as this machine opens it: a relative one begins at the folder of its file.
+
+    The working directory never counts. It is saved, and is part of an id, as ``written``: the same in every clone.
+    """
+
+    written: str
+    folder: Path
+
+    def __repr__(self) -> str:
+        return repr(self.written) + ("" if self.written[0] in "/~" else f" in {self.folder}")
+
+
+def placed(path: str, folder: Path | None) -> str:
+    """A path of a launch file in this folder; an address stays as it is, and so does a path of no file (None)."""
+    if folder is None or ADDRESS.fullmatch(path):
+        return path
+    place = PlacedPath(os.path.join(folder, os.path.expanduser(path)))  # noqa: PTH111, PTH118 - of a text
+    place.written, place.folder = path, folder
+    return place
+
+
+def written(path: str) -> str:
+    """A path as its launch file has it."""
+    return path.written if isinstance(path, PlacedPath) else path
+
+
+def _placed(path: str, info: ValidationInfo) -> str:
+    return placed(path, (info.context or {}).get(FOLDER))
+
+
+LaunchPath = Annotated[Line, AfterValidator(_placed), PlainSerializer(written, return_type=str)]
 # An account's name has no look-alike letters and no invisible spaces.
 ACCOUNT_NAME = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}"
 AccountName = Annotated[str, Field(pattern=f"^{ACCOUNT_NAME}$")]
@@ -139,8 +182,8 @@ class FileCorpus(Config):
     """Local text: JSON lines, such as C4's ``*.json.gz`` shards, and Parquet with a ``text`` column, mixed at will."""
 
     source: Literal["files"] = Field(description="your own public text")
-    train: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
-    validation: tuple[Line, ...] = Field(
+    train: tuple[LaunchPath, ...] = Field(min_length=1, description="paths or globs, from the launch file's folder")
+    validation: tuple[LaunchPath, ...] = Field(
         default=(), description="paths or globs of text to watch training on; default: one document of train in twenty"
     )
     max_tokens: CorpusWords = Field(description="words to read of the train split, at most")

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, NewType
 
 from pydantic import Field, PositiveInt, field_validator
 
-from pretrain.config import Config, Line
+from pretrain.config import Config, LaunchPath
 from pretrain.reading.objects import require_address
 from pretrain.reading.paths import shown
 
@@ -108,8 +108,9 @@ class _Population(Config):
 class _Files(_Population):
     """Parquet, JSON lines or CSV: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
 
-    paths: tuple[Line, ...] = Field(
-        min_length=1, description="paths or globs, or addresses as in s3://BUCKET/FOLDER/*.parquet"
+    paths: tuple[LaunchPath, ...] = Field(
+        min_length=1,
+        description="paths or globs, from the launch file's folder, or addresses as in s3://BUCKET/FOLDER/*.parquet",
     )
 
     @field_validator("paths")

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from discovery import filters
 from discovery.config import CentralConfig, DiscoveryConfig
@@ -31,6 +32,7 @@ from pipeline.launch.policy import (
 )
 from pretrain.config import (
     BEARING,
+    FOLDER,
     LOCALE,
     AccountName,
     AdaptConfig,
@@ -49,6 +51,7 @@ from reports.config import ReportConfig
 
 Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` names the metric that decides each
 FEATURES = get_args(Feature)
+FOLDER_NAME = "launch_folder"  # file of a launch, beside its two halves: the name of its launch file's folder
 LIKE = "like"  # field of a launch file that inherits from another one
 # A keyboard's model has a few million weights; this many take 1 GB, and training them several times that.
 MOST_WEIGHTS = 250_000_000
@@ -146,6 +149,18 @@ class LaunchConfig(Config):
     reviewers: tuple[AccountName, ...] = Field(
         default=(), max_length=100, description="accounts, of Airflow or the operating system, that must approve"
     )
+
+    # Folder of the launch file, from which its paths are meant; None for a launch that no file holds.
+    _folder: Path | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any) -> None:
+        """Keep the launch file's folder, which is no part of the launch."""
+        self._folder = (context or {}).get(FOLDER)
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the launch file, as it was named: a link stays a link, as a folder behind it may be replaced."""
+        return self._folder
 
     @property
     def feature(self) -> Feature:
@@ -374,14 +389,14 @@ _SPENDING = tuple(name for name, field in LaunchConfig.model_fields.items() if _
 
 
 def load_launch(path: Path) -> LaunchConfig:
-    """Read and validate one launch file, with the fields of the file that it is like.
+    """Read and validate one launch file, with the fields of the file that it is like; paths begin at its folder.
 
     Raises:
       ValueError: one line per problem, each naming the field, the value and the fix.
       OSError: the disk does not answer.
     """
     try:
-        return LaunchConfig.model_validate(all_fields(path))
+        return LaunchConfig.model_validate(all_fields(path), context={FOLDER: path.absolute().parent})
     except ValidationError as error:
         raise ValueError("\n".join(problems(error))) from error
 
@@ -459,14 +474,16 @@ def _inherited(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, An
 
 
 def load_kept_launch(path: Path) -> LaunchConfig:
-    """Read the configuration that a launch keeps beside its results (``run.runner.open_run``).
+    """Read the configuration that a launch keeps beside its results (``run.runner.open_run``), with its file's folder.
 
     Raises:
       ValueError: it is damaged, missing, or has fields that this version does not know.
     """
+    named = path.parent.parent.parent / FOLDER_NAME
+    folder = Path(os.fsdecode(named.read_bytes())) if named.is_file() else path.parent
     again = "restore it (MLflow has it too), or resume with the launch file, which writes it again"
     with undamaged(path, f"{again}; if a newer tacit wrote it, use that version"):
-        return LaunchConfig.model_validate_json(path.read_bytes())
+        return LaunchConfig.model_validate_json(path.read_bytes(), context={FOLDER: folder})
 
 
 def problems(error: ValidationError) -> list[str]:

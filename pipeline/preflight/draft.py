@@ -1,11 +1,12 @@
 """Draft of a launch file from a few answers, with the mechanism that the planner finds for the population."""
 
 import math
+import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,10 @@ from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
-from pretrain.config import C4_REVISION, CorpusConfig, FileCorpus
+from pretrain.config import C4_REVISION, FOLDER, CorpusConfig, FileCorpus
 from pretrain.files import write_text
 from pretrain.reading import rows
+from pretrain.reading.objects import is_address
 from pretrain.reading.paths import require_folder, shown
 from pretrain.text import tokenise
 from pretrain.text.packaged import packaged_texts
@@ -242,13 +244,15 @@ def draft(file: Path, answers: Answers) -> Draft:
 
     require_new(file)
     _require(answers)
+    answers = _from_folder(file, answers)
     content = _template(answers)
-    content["public_text"], amount = _public(answers, content["public_text"])
+    content["public_text"], amount = _public(file, answers, content["public_text"])
     splits = Splits(content["private_text"]["test_fraction"])
     words = _words(answers, splits, content)
     content["discovery"] = words.block
     _limit(answers, content["policy"], words)  # refused before public text is read, which takes seconds
-    corpus, most = _CORPUS.validate_python(content["public_text"]), content["vocabulary"]["base_size"]
+    most = content["vocabulary"]["base_size"]
+    corpus = _CORPUS.validate_python(content["public_text"], context={FOLDER: file.parent})
     sizes = propose(corpus, answers.locale, most, _finds(answers, splits, words))
     content["vocabulary"] |= {"base_size": sizes.base, "max_new_words": sizes.new}
     _learn(answers, splits, content, words.learning_rho)
@@ -284,12 +288,13 @@ def draft_like(file: Path, like: Path, answers: Answers) -> Draft:
     if like.resolve().parent != file.resolve().parent:
         raise ValueError(f"--like: {shown(like)} is in another folder than {shown(file)}; put both in one folder")
     _require(answers)
+    answers = _from_folder(file, answers)
     content: dict[str, Any] = {LIKE: like.name, "name": answers.name, "locale": answers.locale}
     if answers.public:
         content["public_text"] = (
             {"source": answers.public}
             if answers.public in SAMPLES
-            else _public(answers, _template(answers)["public_text"])[0]
+            else _public(file, answers, _template(answers)["public_text"])[0]
         )
     elif other.public_text.source == "c4" and other.public_text.subset != (tongue := answers.locale.partition("-")[0]):
         content["public_text"] = {"subset": tongue}
@@ -384,6 +389,17 @@ def _require(answers: Answers) -> None:
             raise ValueError(f"--public: {str(error).removeprefix('public_text.source: ')}") from error
 
 
+def _from_folder(file: Path, answers: Answers) -> Answers:
+    """Answers whose paths begin at the folder of the launch file, where those of a person begin at the shell's."""
+
+    def path(given: str, *names: str) -> str:
+        if given in names or is_address(given) or os.path.expanduser(given) != given:  # noqa: PTH111 - of a text
+            return given
+        return str(Path(os.path.relpath(Path.cwd().resolve(), file.parent.resolve()), given))
+
+    return replace(answers, data=path(answers.data, SYNTHETIC), public=path(answers.public, *SAMPLES, "c4", ""))
+
+
 def _limit(answers: Answers, policy: dict[str, Any], words: Words) -> None:
     """Set the ceilings of a policy: those on words found locally by all launches are epsilon, rounded up.
 
@@ -470,7 +486,7 @@ def _rounded_down(rho: float) -> float:
     return math.floor(rho * place * (1 + 1e-12)) / place
 
 
-def _public(answers: Answers, most: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _public(file: Path, answers: Answers, most: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """The block ``public_text``, and how much of the text its ``max_tokens`` keeps.
 
     Args:
@@ -492,7 +508,8 @@ def _public(answers: Answers, most: dict[str, Any]) -> tuple[dict[str, Any], str
         )
     block = {"source": "files", "train": [answers.public], **most}
     found = 0
-    for document in open_stream(FileCorpus.model_validate(block), answers.locale, "train"):
+    corpus = FileCorpus.model_validate(block, context={FOLDER: file.parent})
+    for document in open_stream(corpus, answers.locale, "train"):
         found += len(document.text.split())
         if found > MOST_PUBLIC_WORDS:
             amount = f"max_tokens keeps {MOST_PUBLIC_WORDS:,} words, and the files have more"

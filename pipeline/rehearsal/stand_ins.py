@@ -13,6 +13,7 @@ from typing import Any
 from evaluation.audit.directions import most_directions
 from federated.config.population import Splits
 from pipeline.launch.config import LaunchConfig, all_fields, load_launch
+from pretrain.config import placed
 
 # Least sizes of a network that learns anything, and of its training.
 _LEAST = {
@@ -49,6 +50,7 @@ NOT_EXERCISED: dict[str, float | None] = {
 }
 # A mean over fewer devices wanders, and recall falls below its margins: rounds are fewer before they are smaller.
 _STEADY, _LEAST_ROUNDS = 100, 12
+_PATHS = (("public_text", "train"), ("public_text", "validation"), ("discovery", "blocklist"))
 _OF_ROUNDS = ("min_sep", "max_participations", "bands")
 # Held-out people: for an interval of recall within its margins, for one of simulated typing, and in a bucket.
 _LEAST_HELD_OUT, _LEAST_TYPED, _IN_A_BUCKET = 400, 1_000, 6
@@ -143,9 +145,13 @@ def rehearsed(
     _fewer_people(own, after, share, noise, people)
     small = own.model.model_copy(update=after["model"]).weights(after["vocabulary"]["base_size"])
     after["audit"]["directions"] = min(own.audit.directions, most_directions(small))
-    _machine(after, folder, public, by=by, mirror=mirror)
+    _machine(own, after, folder, public, by=by, mirror=mirror)
     compared = dict(_leaves(before)), dict(_leaves(after))
-    return Rehearsed(own, after, most, people, scale, noise, tuple(_stand_ins(*compared)))
+    stand_ins = tuple(_stand_ins(*compared))
+    for block, name in _PATHS:  # Its launch files lie elsewhere.
+        if after[block].get(name):
+            after[block][name] = _placed(after[block][name], path.absolute().parent)
+    return Rehearsed(own, after, most, people, scale, noise, stand_ins)
 
 
 def _resize(fields: dict[str, Any], scale: float) -> None:
@@ -197,7 +203,9 @@ def _fewer_people(own: LaunchConfig, fields: dict[str, Any], share: float, noise
     policy |= {name: bound for name, bound in NOT_EXERCISED.items() if name in policy}
 
 
-def _machine(fields: dict[str, Any], folder: Path, public: tuple[str, ...], *, by: str, mirror: bool) -> None:
+def _machine(
+    own: LaunchConfig, fields: dict[str, Any], folder: Path, public: tuple[str, ...], *, by: str, mirror: bool
+) -> None:
     fields["name"] = f"rehearsal-{fields['name']}"
     text = fields["private_text"]
     fields["private_text"] = {
@@ -209,16 +217,21 @@ def _machine(fields: dict[str, Any], folder: Path, public: tuple[str, ...], *, b
     if public or (fields["public_text"]["source"] == "c4" and not mirror):
         sizes = {name: value for name, value in fields["public_text"].items() if name.startswith("max_")}
         made_up = [str(folder / "public" / "*.json.gz")]
-        fields["public_text"] = {"source": "files", "train": list(public) or made_up, **sizes}
+        fields["public_text"] = {"source": "files", "train": _placed(public, Path.cwd()) or made_up, **sizes}
     if not Path("/dev/nvidia0").exists():
         fields["runtime"]["device"] = "cpu"
     if fields.get("reviewers"):
         fields["reviewers"] = [by]
         if "approvals" in fields["policy"]:
             fields["policy"]["approvals"] = 1
-    listed = fields["discovery"].get("blocklist")
+    listed = own.discovery.blocklist
     if listed and not Path(listed).is_file():
         fields["discovery"]["blocklist"] = str(folder / "blocklist.txt")
+
+
+def _placed(value: Any, folder: Path) -> Any:
+    """A path, or several, of a launch file in this folder, as a file in any folder names it."""
+    return str(placed(value, folder)) if isinstance(value, str) else [_placed(each, folder) for each in value]
 
 
 def _leaves(value: object, field: str = "") -> Iterator[tuple[str, object]]:

@@ -2,6 +2,7 @@
 
     runs/<launch_id>/public/<stage>/     logged to MLflow; result.json is written last
     runs/<launch_id>/private/<stage>/    mode 0700: client data, keys, noise state, records
+    runs/<launch_id>/launch_folder       the folder of the launch file, which differs between machines
 
 A file appears whole or not at all (``pretrain.files``). A file from a tracking server replaces a local one only if it
 has the digest that the stage's record names. ``RunDir.record`` is the only reader of records: a record counts, local or
@@ -24,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.ground.errors import StageBusy, StageInputMissing
 from pipeline.run.bookkeeping import LOCK, SEAL, differences, digests
+from pretrain.config import placed
 from pretrain.files import PRIVATE, private_directory, sha256, text_sha256, write_bytes, write_text
 from pretrain.randomness.entropy import fresh_bytes
 from pretrain.reading.paths import shown
@@ -79,12 +81,14 @@ class RunDir:
     Attributes:
       believes: returns True for a record that counts.
       fetch: restores lost or damaged files, as from MLflow.
+      folder: of the launch file, from which its paths are meant; None if no launch file's path is looked at.
     """
 
     root: Path
     launch_id: str
     believes: Belief = unasked
     fetch: Fetch | None = None
+    folder: Path | None = None
     used: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -275,10 +279,15 @@ class RunDir:
             self.used[f"{stage}/{name}"] = record.outputs[name]
         return self.path / "public" / stage / filename
 
-    def use_file(self, path: Path) -> Path:
-        """Record a person's file, such as a blocklist, as an input, so that a change makes the stage run again."""
-        name = (path.relative_to(self.path) if path.is_relative_to(self.path) else path).as_posix()
-        self.used[f"{GIVEN}/{name}"] = self.given_digest(name) or sha256(path)  # ``sha256`` raises if the file is gone
+    def use_file(self, path: Path, written: str = "") -> Path:
+        """Record a person's file, such as a blocklist, as an input, so that a change makes the stage run again.
+
+        Args:
+          written: the path in the launch file, if it stands there.
+        """
+        name = written or (path.relative_to(self.path) if path.is_relative_to(self.path) else path).as_posix()
+        keyed = self.given_digest(name) if path.is_relative_to(self.path) else None
+        self.used[f"{GIVEN}/{name}"] = keyed or sha256(path)  # ``sha256`` raises if the file is gone
         return path
 
     def given_digest(self, name: str) -> str | None:
@@ -287,7 +296,8 @@ class RunDir:
         if half == "private" and (self.path / name).is_file():
             secret = self.secret(inside.partition("/")[0])
             return hmac.digest(secret, sha256(self.path / name).encode(), hashlib.sha256).hex()
-        return sha256(Path(name)) if Path(name).is_file() else None
+        path = Path(placed(name, self.folder))
+        return sha256(path) if path.is_file() else None
 
     def available(self, stage: str, name: str, digest: str) -> bool:
         """Return whether an output exists with this digest, after fetching it if it was lost or damaged."""

@@ -7,6 +7,7 @@ commit and the digest in the ledger are free, tracking starts afresh, and ``resu
 
 import json
 import logging
+import os
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Protocol
 from federated.config.population import PopulationKey
 from pipeline.ground.errors import PermanentError, RefusedUntouched
 from pipeline.ground.settings import Settings, processor
-from pipeline.launch.config import LaunchConfig, config_digest, launch_id
+from pipeline.launch.config import FOLDER_NAME, LaunchConfig, config_digest, launch_id
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
@@ -41,7 +42,7 @@ from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.signals import budget, watched
 from pretrain import progress
 from pretrain.access import confined
-from pretrain.files import remove_leavings, write_text
+from pretrain.files import remove_leavings, write_bytes, write_text
 
 _log = logging.getLogger(__name__)
 
@@ -76,13 +77,13 @@ class StageOutcome:
 
 
 def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None) -> RunDir:
-    """Open the launch's folder, and write its configuration there.
+    """Open the launch's folder, and write its configuration there, with the folder of the launch file beside it.
 
     Raises:
       ValueError: ``run_id`` belongs to another configuration.
     """
     expected = launch_id(config)
-    run = run_folder(settings, run_id, tracker.fetch if tracker else None)
+    run = replace(run_folder(settings, run_id, tracker.fetch if tracker else None), folder=config.folder)
     path = run.path / "public" / "launch" / "launch.json"
     if run_id != expected and not run_id.startswith(expected + "-"):
         raise ValueError(
@@ -94,6 +95,9 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
     content = json.dumps(config.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
     if not path.exists() or path.read_bytes() != content.encode():
         write_text(path, content)
+    named, place = os.fsencode(config.folder or ""), run.path / FOLDER_NAME
+    if named and (not place.exists() or place.read_bytes() != named):
+        write_bytes(place, named)
     return run
 
 

@@ -24,6 +24,7 @@ from pipeline.run.bookkeeping import AUDIT
 from pipeline.run.run_dir import KEY, RESULT, RunDir
 from pretrain.access import Access
 from pretrain.config import Config
+from pretrain.reading.paths import as_glob
 from reports.disclosure.findings import ReleaseAudit
 
 _UNSTATED = PopulationKey("")
@@ -272,9 +273,9 @@ def access(config: LaunchConfig, run: RunDir, settings: Settings, name: str, sta
     far as ``pretrain.access`` sees.
     """
     stage, launches = stages[name], (each for each in run.root.iterdir() if (each / "public").is_dir())
-    # ``Path.glob`` refuses absolute patterns.
-    texts = (glob(each, recursive=True) for each in getattr(config.private_text, "paths", ()))  # noqa: PTH207
-    sources = [path for matches in texts for path in matches]
+    globs = (as_glob(Path(each))[1] for each in getattr(config.private_text, "paths", ()))
+    texts = (glob(each, recursive=True) for each in globs)  # noqa: PTH207 - Path.glob refuses absolute ones
+    sources = [Path(path) for matches in texts for path in matches]
     opened = [run.path / half / name for half in ("public", "private")]
     opened += [run.folder_of(other) / "public" / other for other in stage.opens]
     kept_files = (file for file in stage.private if file != SOURCES)

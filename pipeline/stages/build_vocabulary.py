@@ -16,6 +16,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.run import artifacts
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
+from pretrain.config import written
 from pretrain.files import private_directory, write_text
 from pretrain.text import corpus, vocabulary
 from reports.disclosure.findings import WordFilter, WordsDropped
@@ -84,11 +85,11 @@ def _frequencies(ctx: StageContext, base: vocabulary.Vocabulary, discovered: Seq
 
 def _blocked(ctx: StageContext) -> tuple[str, ...]:
     """Read the locale's blocklist and record its digest, as its path alone would hide a change."""
-    if ctx.config.discovery.blocklist is None:
+    listed = ctx.config.discovery.blocklist
+    if listed is None:
         return ()
-    path = Path(ctx.config.discovery.blocklist)
-    blocked = review.read_blocklist(path)
-    ctx.run.use_file(path)
+    blocked = review.read_blocklist(Path(listed))
+    ctx.run.use_file(Path(listed), written(listed))
     return blocked
 
 

@@ -16,12 +16,12 @@ from io import BufferedReader
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from pretrain.config import ADDRESS
 from pretrain.reading.paths import LOGS, is_data, require_no_table, shown
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
 _GLOB = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
 _BUFFER_BYTES = 1 << 20
@@ -42,7 +42,7 @@ _SETTINGS = {"s3": "", "gs": "?retry_limit_seconds=30"}
 
 def is_address(text: str) -> bool:
     """True if a path or glob is an address with a scheme."""
-    return _SCHEME.fullmatch(text) is not None
+    return ADDRESS.fullmatch(text) is not None
 
 
 def require_address(text: str) -> None:
@@ -51,7 +51,7 @@ def require_address(text: str) -> None:
     Raises:
       ValueError: another scheme, no bucket, no key, or a login, which the message does not repeat.
     """
-    found = _SCHEME.fullmatch(text)
+    found = ADDRESS.fullmatch(text)
     if found is None:
         return
     scheme, rest = found.groups()

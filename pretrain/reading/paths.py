@@ -5,6 +5,7 @@ would never end. Every error names the field, the path and the fix, and is a ``V
 """
 
 import errno
+import glob
 import json
 import os
 import re
@@ -84,6 +85,12 @@ def require_file(path: Path, field: str, hint: str, most_bytes: int | None = Non
             f"{field}: {shown(path)} has {about.st_size:,} bytes, and at most {most_bytes:,} are read; {hint}"
         )
     return path
+
+
+def as_glob(path: Path) -> tuple[Path, str]:
+    """What exists of a path, taken as it is, and the path as a glob in its rest alone."""
+    there = next((each for each in (path, *path.parents) if os.path.lexists(each)), Path(path.anchor))
+    return there, str(Path(glob.escape(str(there))) / path.relative_to(there))
 
 
 def require_walkable(pattern: str, field: str) -> None:

@@ -34,7 +34,16 @@ import pyarrow.parquet as pq
 
 from pretrain.reading import objects
 from pretrain.reading.objects import StoredObject
-from pretrain.reading.paths import LOGS, is_data, kind_of, require_file, require_no_table, require_walkable, shown
+from pretrain.reading.paths import (
+    LOGS,
+    as_glob,
+    is_data,
+    kind_of,
+    require_file,
+    require_no_table,
+    require_walkable,
+    shown,
+)
 
 # Text shrinks to a third, repetitive lines to a twentieth. Small files may do as they like.
 MOST_EXPANSION, FREE_BYTES = 100, 1 << 26
@@ -183,16 +192,14 @@ def _found(pattern: str, field: str, files: Iterable[File]) -> list[File]:
 def _paths(pattern: str, field: str) -> Iterator[Path]:
     """Each match is looked at as it is found, so that a glob over a whole disk ends at its first folder.
 
-    What exists of a pattern is taken as it is, and only the rest is a glob. Systems write one name in two forms of
-    Unicode.
+    Systems write one name in two forms of Unicode.
     """
     if len(pattern) > 4_096 or "\0" in pattern:
         raise ValueError(f"{field}: {shown(pattern)} is no path; give a shorter one")
     looked: set[Path] = set()
     spelt = (unicodedata.normalize("NFC", pattern), unicodedata.normalize("NFD", pattern))
     for name in map(Path, (pattern, os.path.expanduser(pattern), *spelt)):  # noqa: PTH111 - of a text
-        there = next((each for each in (name, *name.parents) if os.path.lexists(each)), Path(name.anchor))
-        wanted = str(Path(glob.escape(str(there))) / name.relative_to(there))
+        there, wanted = as_glob(name)
         require_walkable(wanted, field)
         found = False
         for path in map(Path, glob.iglob(wanted, recursive=True)):  # noqa: PTH207 - Path.glob refuses absolute ones
