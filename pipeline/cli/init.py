@@ -73,7 +73,8 @@ def init(
 
     Missing options are asked for on a terminal. The launch is named after the file, an existing file is never
     overwritten, and everything in it may be changed: 'tacit explain FIELD' explains a line. It reads no private text,
-    and counts the devices of the files by their columns client_id and locale.
+    and counts the devices of the files by their columns client_id and locale. Paths begin at the working directory
+    here, and in the file at the file's own folder.
 
     Example: tacit init es-ES.yaml --locale es-ES --data 'data/*.parquet' --epsilon 5
 

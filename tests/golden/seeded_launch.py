@@ -1,7 +1,7 @@
 """A tiny launch whose every bit follows from seeds: made-up text, 60 clients, six rounds.
 
 Shared by the golden tests. The launch file names its data by
-relative paths, so its launch id is the same in every folder; run it with that folder as the working directory.
+relative paths, so its launch id is the same in every folder.
 It sets only what has no default, and what a test of seconds needs smaller than the default.
 """
 

@@ -62,7 +62,8 @@ def test_what_begins_takes_the_file_s_own_launch_and_an_id_goes_on(
     file, dated = str(write_launch(tmp_path)), began(tracked, "20260101")
     assert named.to_run(file).run_id == OWN
     assert named.to_run(file, "20260102").run_id == f"{OWN}-20260102"
-    assert named.to_run(dated) == named.Launch(launch_config(), dated)
+    found = named.to_run(dated)
+    assert (found.config.model_dump(), found.run_id, found.file) == (launch_config().model_dump(), dated, None)
     with pytest.raises(ValueError, match="has begun with its own date or none"):
         named.to_run(dated, "20260102")
 
