@@ -5,7 +5,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from pipeline.launch.config import LaunchConfig, config_digest
+from pipeline.launch.config import FOLDER_NAME, LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.answers import answers
@@ -163,7 +163,8 @@ def _private(name: str, run: RunDir, record: StageRecord, gone: tuple[bool | Non
 def _added(run: RunDir, finished: Container[str]) -> Iterator[str]:
     """Yield messages for files and folders of a launch that no stage writes."""
     for path in sorted(run.path.iterdir()):
-        if path.name not in _BESIDE or not path.is_dir() or path.is_symlink():
+        known = path.is_dir() if path.name in _BESIDE else path.name == FOLDER_NAME and path.is_file()
+        if not known or path.is_symlink():
             yield f"{path.name} was added"
     for half in _BESIDE:
         yield from _added_in(half, run, finished)

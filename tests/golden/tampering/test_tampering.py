@@ -37,7 +37,7 @@ def test_an_honest_launch_verifies(launch: Launch) -> None:
     found = checks(launch)
     assert {name: check.detail for name, check in found.items() if check.passed is not True} == {}
     assert len(found) > 60
-    assert sorted(path.name for path in launch.run.path.iterdir()) == ["private", "public"]
+    assert sorted(path.name for path in launch.run.path.iterdir()) == ["launch_folder", "private", "public"]
     assert not list((launch.run.path / "private").glob(".*"))
 
 
