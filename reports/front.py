@@ -34,8 +34,8 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         lines = [title] if facts else []
         for fact in facts:
             values = {name: names.get(text) or in_digits_of(language, text) for name, text in fact.values.items()}
-            lines.append(sentences[fact.key].format_map(values))
-        return Markup("\n>\n".join(f"> {line}" for line in lines))
+            lines.append(f"- {sentences[fact.key].format_map(values)}")
+        return Markup("\n".join(f"> {line}" for line in lines))
 
     def seen(names: Mapping[str, str], last: str) -> str:
         """All that the server sees of a device before noise, joined by commas and ``last``."""

@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 _WEB = Path(__file__).parent / "web"
 # Pages of a launch, relative to its public folder, with their labels.
 _FILES = (("report", "report/report.html"), ("PDF", "report/report.pdf"))
-_MORE = (("proof", "report/disclosure.json"), ("bundle", "publish/bundle/bundle.json"))
+_MORE = (("disclosure", "report/disclosure.json"), ("bundle", "publish/bundle/bundle.json"))
 _DONE = frozenset({"published", "approved"})
 _STOPPED = frozenset({"held", "rejected", "rolled back", "failed"})
 

@@ -16,17 +16,18 @@ _COLOURS = {
     "candidate": _BLUE,
     "published": _GREEN,
 }
-_LINE, _WIDTH, _MOST_LINES = 18, 720, 4
+# As wide as a phone leaves to it, as a picture cannot break its lines anew.
+_LINE, _WIDTH, _MOST_LINES, _LETTERS = 18, 320, 9, 36
 
 
 def badge(state: str, detail: str) -> str:
-    """SVG with a state and, in at most four lines, its detail; the same bytes every time.
+    """SVG with a state and, in at most nine lines, its detail; the same bytes every time.
 
     The SVG is a file beside a page, so it holds its own colours for light and dark.
     """
-    lines = textwrap.wrap(detail, 80)
+    lines = textwrap.wrap(detail, _LETTERS, break_on_hyphens=False)
     if len(lines) > _MOST_LINES:
-        lines = [*lines[: _MOST_LINES - 1], lines[_MOST_LINES - 1][:76] + " ..."]
+        lines = [*lines[: _MOST_LINES - 1], lines[_MOST_LINES - 1][: _LETTERS - 4] + " ..."]
     height = 36 + _LINE * len(lines)
     words = "".join(
         f'<text x="40" y="{46 + _LINE * number}">{escape(line)}</text>' for number, line in enumerate(lines)

@@ -70,16 +70,17 @@ def _drawn(bars: Sequence[Bar], language: str) -> str:
         for place, bar in zip(places, bars, strict=True):
             guessed = bar.kind == "forecast"
             fill, line = ("none", "--") if guessed else (_colour(bar), "-")
-            axes.barh(place, bar.value, 0.62, facecolor=fill, edgecolor=_colour(bar), linewidth=1.2, linestyle=line)
+            axes.barh(place, bar.value, 0.44, facecolor=fill, edgecolor=_colour(bar), linewidth=1.2, linestyle=line)
             axes.errorbar(bar.value, place, xerr=bar.error, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2)
             axes.annotate(shown(bar), (bar.value + bar.error, place), (6, 0), textcoords="offset points", va="center")
-        axes.set(yticks=places, yticklabels=[words[bar.kind] for bar in bars], xticks=[])
-        axes.set_xlim(0, 1.8 * max(bar.value + bar.error for bar in bars))
-        axes.tick_params(left=False)
+            # Above its bar: beside it, a phone would have to show both in small.
+            axes.annotate(words[bar.kind], (0, place), (2, 15), textcoords="offset points", va="center")
+        axes.set(yticks=[], xticks=[], ylim=(0.7, len(bars) + 0.7))
+        axes.set_xlim(0, 1.5 * max(bar.value + bar.error for bar in bars))
         axes.spines["bottom"].set_visible(False)
 
     spoken = "; ".join(f"{words[bar.kind]}: {shown(bar)}" for bar in bars)
-    return svg(words["title"], f"{spoken}.", draw, height=0.2 + 0.28 * len(bars), width=4.8)
+    return svg(words["title"], f"{spoken}.", draw, height=0.5 * len(bars), width=3.2)
 
 
 def _colour(bar: Bar) -> str:

@@ -43,18 +43,21 @@ class Course:
 
 def of_budget(locale: str, courses: Sequence[Course]) -> str:
     """SVG of the spent rho, one step per release, with each ceiling as a dashed line of the same colour."""
+    times = [point[0] for course in courses for point in course.points]
+    edge = date2num(max(times) + _room(times))
 
     def draw(axes: Axes) -> None:
         for number, course in enumerate(courses):
             colour = COLOURS[number % len(COLOURS)]
-            times = [date2num(when) for when, _, _ in course.points]
+            on = [date2num(when) for when, _, _ in course.points]
             spent = [amount for _, amount, _ in course.points]
             limits = [math.nan if ceiling is None else ceiling for _, _, ceiling in course.points]
             label = course.name if number < _MOST_NAMED else None
-            axes.step(times, spent, where="post", color=colour, label=label)
-            axes.plot(times[-1:], spent[-1:], "o", color=colour, markersize=4)
-            axes.step(times, limits, where="post", color=colour, linestyle="--", linewidth=1)
-        _dates(axes, [point[0] for course in courses for point in course.points])
+            axes.step(on, spent, where="post", color=colour, label=label)
+            axes.plot(on[-1:], spent[-1:], "o", color=colour, markersize=4)
+            # To the edge: one release alone would be a dot.
+            axes.step([*on, edge], [*limits, limits[-1]], where="post", color=colour, linestyle="--", linewidth=1)
+        _dates(axes, times)
         axes.set_ylabel("ρ of one device\n(dashed: budget)")
         axes.set_ylim(bottom=0)
         axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=1, fontsize=9)
@@ -107,10 +110,13 @@ def _when(row: Mapping[str, Any]) -> datetime:
 
 def _dates(axes: Axes, times: Sequence[datetime]) -> None:
     """Make the horizontal axis one of dates in UTC, at least a few days wide."""
-    first, last = min(times), max(times)
-    room = max(timedelta(days=2), (last - first) / 20)
-    axes.set_xlim(date2num(first - room), date2num(last + room))
+    axes.set_xlim(date2num(min(times) - _room(times)), date2num(max(times) + _room(times)))
     axes.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=4))
     axes.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d"))
     axes.set_xlabel("date (UTC)")
     axes.grid(visible=True)
+
+
+def _room(times: Sequence[datetime]) -> timedelta:
+    """Time that is shown before and after."""
+    return max(timedelta(days=2), (max(times) - min(times)) / 20)

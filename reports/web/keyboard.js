@@ -157,7 +157,7 @@ for (const row of document.querySelectorAll("#after tbody tr")) {
 }
 
 ready.then(
-  () => (document.getElementById("loaded").textContent = `; ready after ${((performance.now() - began) / 1000).toFixed(1)} s`),
+  () => (document.getElementById("loaded").textContent = `; ready after ${((performance.now() - began) / 1000).toFixed(1)}\u00a0s`),
   (error) => (speed.textContent = spoken.textContent = `This browser cannot run the model: ${error.message}`),
 );
 setShift(true);
