@@ -28,7 +28,7 @@ def words(text: str) -> list[str]:
     )
     text = re.sub(r"\[([^\]]*)\]\([#\w./-]+\)", r"\1", text)  # a link
     text = re.sub(r"</?(?:em|strong|code|a)(?: href=\"[#\w./-]+\")?>|[\\*`]", "", text)
-    return html.unescape(re.sub(r"<[^>]+>|[|#>]|^(?:> )?- ", " ", text, flags=re.MULTILINE)).split()
+    return html.unescape(re.sub(r"<[^>]+>|^(?:> )?- |[|#>]", " ", text, flags=re.MULTILINE)).split()
 
 
 @pytest.mark.parametrize("change", [{}, {"audit": None, "utility": None}])
