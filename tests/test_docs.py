@@ -110,6 +110,15 @@ def test_links_lead_to_files(document: str) -> None:
         assert to.exists() or to in GENERATED, target
 
 
+def test_every_picture_is_shown_and_one_command_takes_it() -> None:
+    images = ROOT / "docs" / "images"
+    command = (ROOT / "benchmarks" / "pictures.py").read_text(encoding="utf-8")
+    shown = "".join((ROOT / document).read_text(encoding="utf-8") for document in DOCUMENTS)
+    for path in images.glob("*.png"):
+        assert f'"{path.stem}"' in command, path.name
+        assert f"images/{path.name})" in shown, path.name
+
+
 def test_the_tree_in_the_documents_is_the_tree() -> None:
     text = (ROOT / "docs" / "tree.md").read_text(encoding="utf-8")
     named, package = set(), ""

@@ -1,6 +1,6 @@
 """From a schedule to a champion on real servers: two dates, a reviewer, two live experiments, both decisions.
 
-    .venv/stages/bin/python -m benchmarks.stack.schedule_to_champion [--pictures FOLDER]
+    .venv/stages/bin/python -m benchmarks.stack.schedule_to_champion
 
 The schedule's latest date is launched first and promoted; then a date that passed, by what `make backfill` runs, whose
 experiment is lost. Nothing stands in for anything but people: typists are simulated, and days are those before
@@ -8,15 +8,11 @@ publication, as for any simulated population. Each step is printed with the seco
 exit 1 if one of them is not what it should be.
 """
 
-import argparse
 import json
 import os
 import sys
 import tempfile
 import time
-from base64 import b64encode
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -25,25 +21,18 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from PIL import Image
 
 from pipeline.experiments import logs
-from pipeline.tracking import table
 from tests.helpers.launches.tiny_launch import MECHANISM, POLICY
 from tests.helpers.processes.forked import begun
-from tests.helpers.processes.server import latest_monthly, token_of, until
+from tests.helpers.processes.server import latest_monthly, until
 from tests.helpers.processes.stack import DAG, REVIEWER, Stack, stack
-from tests.helpers.reports.browser import Page, tab
 
 PUBLIC, EXPERIMENT = f"public_model-{DAG}", f"experiment-{DAG}"
 MODEL = "simulated-keyboard-en-US-NWP"
 # No reviewer. Two persons cannot be told apart here: one account runs the whole stack.
 OTHER = "admin"
 PATIENCE = 1200.0  # seconds for each wait, on a machine that does other things too
-# Airflow keeps in the browser which view a person chose.
-GRAPH = """document.querySelector('[title^="Show Graph"]').click();
-setTimeout(() => document.querySelector('[aria-label="Collapse Details Panel"]')?.click(), 1500)"""
-COLOURS = 256
 PASSED = ("2026-02-10", "2026-03-20", "20260301")
 LAUNCH = {
     "schedule": "@monthly",
@@ -64,56 +53,21 @@ LAUNCH = {
 
 
 def main() -> int:
-    asked = _arguments()
     with (
         tempfile.TemporaryDirectory() as meeting,
         stack(begun(Path(meeting), os.getpid()).tacit, **LAUNCH) as servers,
-        tab("chromium") if asked.pictures else nullcontext() as page,
     ):
-        show = Show(servers, Pictures(servers, page, asked.pictures) if page and asked.pictures else None)
+        show = Show(servers)
         show.scheduled()
         show.backfilled()
     return 1 if show.differences else 0
 
 
-class Pictures:
-    """Takes pictures of pages of Airflow, MLflow and tacit as a person who logged in sees them."""
-
-    def __init__(self, servers: Stack, page: Page, folder: Path) -> None:
-        self.servers, self.page, self.folder = servers, page, folder
-        folder.mkdir(parents=True, exist_ok=True)
-        password = (servers.home / "passwords" / "mlflow-reader").read_text(encoding="utf-8").strip()
-        self.mlflow_login = "Basic " + b64encode(f"mlflow-reader:{password}".encode()).decode()
-
-    def airflow(
-        self, name: str, path: str, sees: str, size: tuple[int, int], user: str = "admin", then: str = ""
-    ) -> None:
-        server = replace(self.servers.airflow, user=user)
-        self.page.call("Network.setCookie", name="_token", value=token_of(server), url=server.address)
-        self.take(name, f"{server.address}/{path}", sees, size, then)
-
-    def mlflow(self, name: str, path: str, sees: str, size: tuple[int, int]) -> None:
-        self.page.call("Network.setExtraHTTPHeaders", headers={"Authorization": self.mlflow_login})
-        self.take(name, f"http://127.0.0.1:{self.servers.environment['MLFLOW_PORT']}/{path}", sees, size)
-        self.page.call("Network.setExtraHTTPHeaders", headers={})
-
-    def take(self, name: str, place: Path | str, sees: str, size: tuple[int, int], then: str = "") -> None:
-        """Open a page, wait until a text stands on it, and keep a picture in few colours."""
-        self.page.open("about:blank", *size)  # a page of one script would not load another address of its own anew
-        self.page.open(place, *size)
-        until(lambda: sees in str(self.page.evaluate("document.body.innerText")), 60)
-        self.page.evaluate(f"{then}; new Promise(done => setTimeout(done, 3000))")
-        path = self.folder / f"{name}.png"
-        self.page.screenshot(path)
-        self.page.evaluate("localStorage.clear()")  # the next page stands as for who never chose a view
-        Image.open(path).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
-
-
 class Show:
     """The steps, one after the other, and a line of what each has seen."""
 
-    def __init__(self, servers: Stack, pictures: Pictures | None) -> None:
-        self.servers, self.pictures = servers, pictures
+    def __init__(self, servers: Stack) -> None:
+        self.servers = servers
         self.file = f"{servers.environment['TACIT_LAUNCHES']}/{DAG}.yaml"
         self.begun, self.differences = time.monotonic(), 0
         self.latest = f"{latest_monthly(DAG):%Y%m%d}"
@@ -156,10 +110,6 @@ class Show:
         page = self.servers.home / "runs" / "index.html"
         said = page.read_text(encoding="utf-8")
         self.step("the site says", [word in said for word in ("since then", "rolled back", "published")], [True] * 3)
-        if self.pictures:
-            self.pictures.mlflow("mlflow-model", f"#/models/{MODEL}", "Versions", (1500, 1000))
-            self.pictures.mlflow("mlflow-launches", table.view("1"), DAG, (1440, 600))
-            self.pictures.take("site", page, DAG, (1200, 1400))
 
     def launched(self, date: str) -> str:
         """From the public model to publication: its reviewer answers; returns the launch's id."""
@@ -167,13 +117,8 @@ class Show:
         until(lambda: self.servers.state(run, "approve") == "awaiting_input" or self.servers.ended(run), PATIENCE)
         launch_id = self.result(run, "check")["launch_id"]
         self.step(f"{date}: the asset began", launch_id.rpartition("-")[2], date)
-        self.picture_launch(run, date)
         time.sleep(4)  # an answer that comes at once may meet the task before it is parked
         self.step("another user's answer", self.refused(run), 403)
-        if self.pictures and date == self.latest:
-            place = f"dags/{DAG}/runs/{quote(run, safe='')}/tasks/approve/required_actions"
-            for name, size in (("airflow-approval", (1440, 1980)), ("airflow-approval-phone", (390, 2600))):
-                self.pictures.airflow(name, place, "Reject", size, REVIEWER)
         self.servers.answer(run)
         state = until(lambda: self.servers.ended(run), PATIENCE)
         self.step(
@@ -183,10 +128,6 @@ class Show:
         spends = [each["stage"] for each in entries if each["kind"] in ("commit", "reuse")]
         by = [json.loads(each["binding"])["account"] for each in entries if each["kind"] == "review"]
         self.step("spent once, approved by", (len(spends) == len(set(spends)), by), (True, [f"airflow:{REVIEWER}"]))
-        if self.pictures:
-            self.pictures.airflow(
-                f"launch-{date}", f"dags/{DAG}/runs/{quote(run, safe='')}/plugin/launch", "Launch", (1400, 900)
-            )
         return launch_id
 
     def experiment(self, launch_id: str, picks: float, decision: str, now: dict[str, str]) -> None:
@@ -195,9 +136,6 @@ class Show:
         until(lambda: self.servers.state(run, "logs", EXPERIMENT) == "up_for_reschedule", PATIENCE)
         version = now["champion"] if decision == "promote" else "2"
         self.step("aliases while it waits", self.aliases(), {"experiment": version} | (now if version == "2" else {}))
-        place = f"dags/{EXPERIMENT}/runs/{quote(run, safe='')}"
-        if self.pictures:
-            self.pictures.airflow(f"waits-{launch_id}", place, "settle", (1400, 700))
         files = self.servers.tacit("experiment", "simulate", launch_id)["files"]
         for name in files:
             picked_less(Path(name), picks)
@@ -211,12 +149,6 @@ class Show:
         runs = self.servers.home / "runs"
         badge = (runs / launch_id / "public" / "launch" / "state.svg").read_text(encoding="utf-8")
         self.step("its report's badge", state in badge, True)
-
-    def picture_launch(self, run: str, date: str) -> None:
-        if self.pictures and date == self.latest:
-            self.pictures.airflow(
-                "graph", f"dags/{DAG}/runs/{quote(run, safe='')}", "fine_tune", (1500, 520), then=GRAPH
-            )
 
     def on(self) -> dict[str, bool]:
         """DAGs of the launch, and those of them that are switched on, once all are known."""
@@ -261,12 +193,6 @@ def picked_less(path: Path, picks: float) -> None:
     fewer = pc.cast(pc.floor(pc.multiply(pc.cast(rows["picked"], pa.float64()), picks)), pa.int64())
     column = rows.schema.get_field_index("picked")
     logs.write(rows.set_column(column, "picked", pc.if_else(treated, fewer, rows["picked"])), path, simulated=True)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=Path, help="a folder for pictures of the pages on the way")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":
