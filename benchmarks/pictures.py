@@ -42,7 +42,7 @@ from tests.helpers.reports.browser import Page, tab
 from tests.helpers.reports.keyboard_run import add_published, no_public_model, published_in
 from tests.helpers.reports.listed_launches import LAUNCHES
 
-COLOURS = 256
+COLOURS = 96
 PATIENCE = 1800.0  # seconds for each wait, on a machine that does other things too
 DESK, PHONE = (1440, 900), (390, 844)
 PAPER = (450, 632)  # of a page of the PDF, in pixels
@@ -169,7 +169,7 @@ def tasks_of_report(report: Path) -> tuple[Task, ...]:
 def of_report(camera: Camera, report: Path) -> None:
     """Page one by day and by night, the phone's top and end of page one, and the pages on paper."""
     for name, dark in (("report-light", False), ("report-dark", True)):
-        camera.take(name, report, "Decision", (985, 1480), dark=dark)
+        camera.take(name, report, "Decision", (985, 1720), dark=dark)
     width, height = PHONE[0], 1480
     day = camera.sees(report, "Decision", (width, height))
     night = camera.sees(report, "Decision", (width, height), dark=True)
