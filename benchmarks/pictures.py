@@ -46,16 +46,24 @@ COLOURS = 96
 PATIENCE = 1800.0  # seconds for each wait, on a machine that does other things too
 DESK, PHONE = (1440, 900), (390, 844)
 PAPER = (450, 632)  # of a page of the PDF, in pixels
+TABLE = ".ag-root"
 READ = 238 / 60  # words a second, of adults who read English silently (Brysbaert 2019)
 FIRST, CAREFUL, TRIED = "en-US-first", "en-US-careful", "en-US"
 SPENDS = ("--max-rho", "2", "--max-words-epsilon", "40", "--delta", "1e-5", "--min-approvals", "0")
 # Airflow keeps in the browser which view a person chose.
 GRAPH = """document.querySelector('[title^="Show Graph"]').click();
-setTimeout(() => document.querySelector('[aria-label="Collapse Details Panel"]')?.click(), 1500)"""
+setTimeout(() => document.querySelector('[aria-label="Collapse Details Panel"]')?.click(), 1000);
+setTimeout(() => document.querySelector('.react-flow__controls-fitview')?.click(), 2000)"""
+# MLflow opens its Assistant to who comes for the first time, with three buttons above it.
+ALONE = """{ let part = [...document.querySelectorAll('*')].find(each => each.innerText === 'MLflow Assistant');
+while (part && part.querySelectorAll('button').length < 3) part = part.parentElement;
+part?.querySelectorAll('button')[2].click() }"""
 TYPED = "document.querySelector('#after button').click()"
 # Where a text ends, and how many words a person may read before it; Airflow shows the tab Launch in a frame.
-SEEN = """(text => {
-  const frame = document.querySelector('iframe'), page = (frame ? frame.contentDocument : document).body;
+SEEN = """((text, inside) => {
+  const frame = document.querySelector('iframe');
+  const page = (frame ? frame.contentDocument : document).querySelector(inside);
+  if (!page) return null;
   const top = frame ? frame.getBoundingClientRect().top : scrollY;
   const walker = document.createTreeWalker(page, NodeFilter.SHOW_TEXT);
   const count = said => (said.match(/\\S+/g) || []).length;
@@ -67,7 +75,8 @@ SEEN = """(text => {
     const range = document.createRange();
     range.setStart(node, at);
     range.setEnd(node, at + text.length);
-    return [range.getBoundingClientRect().bottom + top, words + count(node.data.slice(0, at))];
+    const place = range.getBoundingClientRect(), left = frame ? frame.getBoundingClientRect().left : 0;
+    return [place.bottom + top, place.right + left, words + count(node.data.slice(0, at))];
   }
   return null;
 })"""
@@ -80,6 +89,7 @@ class Task:
     Attributes:
       page: where the person begins.
       answer: a text that answers, on the page that the clicks lead to.
+      inside: the part of that page that is read.
       clicks: selectors of what is clicked on the way.
       more: clicks that change something, which are counted and not made.
     """
@@ -88,6 +98,7 @@ class Task:
     page: str
     place: Path | str
     answer: str
+    inside: str = "body"
     clicks: tuple[str, ...] = ()
     more: int = 0
 
@@ -146,8 +157,9 @@ class Camera:
                 for selector in map(json.dumps, task.clicks):
                     until(partial(self.page.evaluate, f"!!document.querySelector({selector})"), 60)
                     self.page.evaluate(f"document.querySelector({selector}).click()")
-                bottom, words = until(partial(self.page.evaluate, f"{SEEN}({json.dumps(task.answer)})"), 60)
-                screens.append(f"{bottom / size[1]:.1f}")
+                look = f"{SEEN}({json.dumps(task.answer)}, {json.dumps(task.inside)})"
+                bottom, right, words = until(partial(self.page.evaluate, look), 60)
+                screens.append(f"{bottom / size[1]:.1f}{', aside' * (right > size[0])}")
             row = (task.asks, task.page, len(task.clicks) + task.more, *screens, words, round(words / READ))
             print("|", *(f"{cell} |" for cell in row), flush=True)
 
@@ -284,14 +296,14 @@ def of_stack(camera: Camera, servers: Stack) -> None:
     tab_launch = f"{place}/plugin/launch"
     camera.take("airflow-held", tab_launch, "Launch", (1440, 900))
     camera.walk(
-        Task("why it was held", "Airflow, the run", place, "must exceed", ("a[href$='/plugin/launch']",)),
+        Task("why it was held", "Airflow, the run", place, "must exceed", clicks=("a[href$='/plugin/launch']",)),
     )
     run, place = begun_run(TRIED)
     until(lambda: servers.state(run, "approve", TRIED) == "awaiting_input" or servers.ended(run, TRIED), PATIENCE)
     time.sleep(4)  # an answer that comes at once may meet the task before it is parked
     logged_in(REVIEWER)
     form = f"{place}/tasks/approve/required_actions"
-    camera.take("airflow-approval", form, "Reject", (1440, 1300))
+    camera.take("airflow-approval", form, "Reject", (1440, 960))
     boxes = int(page.evaluate("document.querySelectorAll('[name^=element_concern_]').length"))
     camera.walk(Task("approve it", "Airflow, the request", form, "Approve", more=boxes + 1))
     logged_in()
@@ -312,11 +324,11 @@ def of_mlflow(camera: Camera, servers: Stack) -> None:
     login = "Basic " + b64encode(f"mlflow-reader:{password}".encode()).decode()
     camera.page.call("Network.setExtraHTTPHeaders", headers={"Authorization": login})
     place = f"http://127.0.0.1:{servers.environment['MLFLOW_PORT']}/{table.view('1')}"
-    camera.take("mlflow-launches", place, CAREFUL, (1440, 600))
+    camera.take("mlflow-launches", place, CAREFUL, (1440, 600), then=ALONE)
     camera.walk(
-        Task("was it published", "MLflow's table", place, "published"),
-        Task("what one device loses", "MLflow's table", place, "12.89"),
-        Task("how much better than before, with its error", "MLflow's table", place, " ± "),
+        Task("was it published", "MLflow's table", place, "published", TABLE),
+        Task("what one device loses", "MLflow's table", place, "12.89", TABLE),
+        Task("how much better than before, with its error", "MLflow's table", place, "±", TABLE),
     )
     camera.page.call("Network.setExtraHTTPHeaders", headers={})
 

@@ -27,7 +27,8 @@ def badge(state: str, detail: str) -> str:
     """
     lines = textwrap.wrap(detail, _LETTERS, break_on_hyphens=False)
     if len(lines) > _MOST_LINES:
-        lines = [*lines[: _MOST_LINES - 1], lines[_MOST_LINES - 1][: _LETTERS - 4] + " ..."]
+        rest = " ".join(lines[_MOST_LINES - 1 :])
+        lines = [*lines[: _MOST_LINES - 1], textwrap.shorten(rest, _LETTERS, placeholder=" ...")]
     height = 36 + _LINE * len(lines)
     words = "".join(
         f'<text x="40" y="{46 + _LINE * number}">{escape(line)}</text>' for number, line in enumerate(lines)

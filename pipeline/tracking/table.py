@@ -80,11 +80,11 @@ def columns(record: StageRecord) -> dict[str, float | str]:
 
 
 def _gain(result: Mapping[str, Any]) -> str:
-    """Points, short enough that a column of fixed width shows them with their interval."""
+    """Points, short enough that a column of fixed width shows two digits of them with their interval."""
     value, low, high = (result.get(name) for name in ("top1_gain", "top1_gain_low", "top1_gain_high"))
     if value is None:
         return "-"
-    within = "" if low is None or high is None else f" ± {100 * max(value - low, high - value):.1f}"
+    within = "" if low is None or high is None else f"±{100 * max(value - low, high - value):.1f}"
     return f"{100 * value:+.1f}{within}"
 
 

@@ -55,13 +55,13 @@ def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_interva
         "WMR_high": 0.85,
         "top1_gain_low": 0.012,
         "top1_gain_high": 0.03,
-        "gain": "+2.0 ± 1.0",
+        "gain": "+2.0±1.0",
     }
 
 
 def test_a_decided_launch_says_what_it_gained_and_where_its_report_is():
-    tags = {"decision": "launch", "gain": "+2.0 ± 1.0", "loss": "epsilon 12.89 (local words 8.00) at delta 1e-06"}
-    said = "**Launch**, +2.0 ± 1.0 points of top-1 recall over the starting point; one device loses "
+    tags = {"decision": "launch", "gain": "+2.0±1.0", "loss": "epsilon 12.89 (local words 8.00) at delta 1e-06"}
+    said = "**Launch**, +2.0±1.0 points of top-1 recall over the starting point; one device loses "
     before, after = (table.description(tags, "7", run) for run in (None, "ab"))
     assert before == f"{said}{tags['loss']}."
     assert "report" not in before
