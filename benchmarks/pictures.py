@@ -54,11 +54,6 @@ SPENDS = ("--max-rho", "2", "--max-words-epsilon", "40", "--delta", "1e-5", "--m
 GRAPH = """document.querySelector('[title^="Show Graph"]').click();
 setTimeout(() => document.querySelector('[aria-label="Collapse Details Panel"]')?.click(), 1000);
 setTimeout(() => document.querySelector('.react-flow__controls-fitview')?.click(), 2000)"""
-# MLflow opens its Assistant to who comes for the first time, with three buttons above it.
-ALONE = """{ let part = [...document.querySelectorAll('*')].find(each => each.innerText === 'MLflow Assistant');
-while (part && part.querySelectorAll('button').length < 3) part = part.parentElement;
-part?.querySelectorAll('button')[2].click() }"""
-TYPED = "document.querySelector('#after button').click()"
 # Where a text ends, and how many words a person may read before it; Airflow shows the tab Launch in a frame.
 SEEN = """((text, inside) => {
   const frame = document.querySelector('iframe');
@@ -91,6 +86,7 @@ class Task:
       answer: a text that answers, on the page that the clicks lead to.
       inside: the part of that page that is read.
       clicks: selectors of what is clicked on the way.
+      phone: whether the page can be read on a phone at all.
       more: clicks that change something, which are counted and not made.
     """
 
@@ -101,6 +97,7 @@ class Task:
     inside: str = "body"
     clicks: tuple[str, ...] = ()
     more: int = 0
+    phone: bool = True
 
 
 def main() -> int:
@@ -152,7 +149,7 @@ class Camera:
         """Print how far each is, from the top of its page, on both screens."""
         for task in tasks:
             screens, words = [], 0
-            for size in (DESK, PHONE):
+            for size in (DESK, PHONE)[: 1 + task.phone]:
                 self.sees(task.place, "", size)
                 for selector in map(json.dumps, task.clicks):
                     until(partial(self.page.evaluate, f"!!document.querySelector({selector})"), 60)
@@ -160,7 +157,15 @@ class Camera:
                 look = f"{SEEN}({json.dumps(task.answer)}, {json.dumps(task.inside)})"
                 bottom, right, words = until(partial(self.page.evaluate, look), 60)
                 screens.append(f"{bottom / size[1]:.1f}{', aside' * (right > size[0])}")
-            row = (task.asks, task.page, len(task.clicks) + task.more, *screens, words, round(words / READ))
+            row = (
+                task.asks,
+                task.page,
+                len(task.clicks) + task.more,
+                *screens,
+                *["–"] * (not task.phone),
+                words,
+                round(words / READ),
+            )
             print("|", *(f"{cell} |" for cell in row), flush=True)
 
 
@@ -294,7 +299,7 @@ def of_stack(camera: Camera, servers: Stack) -> None:
     logged_in()
     camera.take("airflow-graph", place, "decision", (1440, 660), then=GRAPH)
     tab_launch = f"{place}/plugin/launch"
-    camera.take("airflow-held", tab_launch, "Launch", (1440, 900))
+    camera.take("airflow-held", tab_launch, "Launch", (1440, 866))
     camera.walk(
         Task("why it was held", "Airflow, the run", place, "must exceed", clicks=("a[href$='/plugin/launch']",)),
     )
@@ -324,11 +329,11 @@ def of_mlflow(camera: Camera, servers: Stack) -> None:
     login = "Basic " + b64encode(f"mlflow-reader:{password}".encode()).decode()
     camera.page.call("Network.setExtraHTTPHeaders", headers={"Authorization": login})
     place = f"http://127.0.0.1:{servers.environment['MLFLOW_PORT']}/{table.view('1')}"
-    camera.take("mlflow-launches", place, CAREFUL, (1440, 600), then=ALONE)
+    camera.take("mlflow-launches", place, CAREFUL, (1440, 600))
     camera.walk(
-        Task("was it published", "MLflow's table", place, "published", TABLE),
-        Task("what one device loses", "MLflow's table", place, "12.89", TABLE),
-        Task("how much better than before, with its error", "MLflow's table", place, "±", TABLE),
+        Task("was it published", "MLflow's table", place, "published", TABLE, phone=False),
+        Task("what one device loses", "MLflow's table", place, "12.89", TABLE, phone=False),
+        Task("how much better than before, with its error", "MLflow's table", place, "±", TABLE, phone=False),
     )
     camera.page.call("Network.setExtraHTTPHeaders", headers={})
 
