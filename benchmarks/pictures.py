@@ -54,6 +54,7 @@ SPENDS = ("--max-rho", "2", "--max-words-epsilon", "40", "--delta", "1e-5", "--m
 GRAPH = """document.querySelector('[title^="Show Graph"]').click();
 setTimeout(() => document.querySelector('[aria-label="Collapse Details Panel"]')?.click(), 1000);
 setTimeout(() => document.querySelector('.react-flow__controls-fitview')?.click(), 2000)"""
+TYPED = "document.querySelector('#after button').click()"
 # Where a text ends, and how many words a person may read before it; Airflow shows the tab Launch in a frame.
 SEEN = """((text, inside) => {
   const frame = document.querySelector('iframe');
@@ -157,15 +158,8 @@ class Camera:
                 look = f"{SEEN}({json.dumps(task.answer)}, {json.dumps(task.inside)})"
                 bottom, right, words = until(partial(self.page.evaluate, look), 60)
                 screens.append(f"{bottom / size[1]:.1f}{', aside' * (right > size[0])}")
-            row = (
-                task.asks,
-                task.page,
-                len(task.clicks) + task.more,
-                *screens,
-                *["–"] * (not task.phone),
-                words,
-                round(words / READ),
-            )
+            screens += ["–"] * (not task.phone)
+            row = (task.asks, task.page, len(task.clicks) + task.more, *screens, words, round(words / READ))
             print("|", *(f"{cell} |" for cell in row), flush=True)
 
 
