@@ -8,6 +8,7 @@ publication, as for any simulated population. Each step is printed with the seco
 exit 1 if one of them is not what it should be.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -53,6 +54,7 @@ LAUNCH = {
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with (
         tempfile.TemporaryDirectory() as meeting,
         stack(begun(Path(meeting), os.getpid()).tacit, **LAUNCH) as servers,
