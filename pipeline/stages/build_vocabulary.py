@@ -35,7 +35,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     """Build the vocabulary: base words, then accepted discovered words, up to ``vocabulary.max_new_words``."""
     base, config = artifacts.vocabulary(ctx, "ingest_public"), ctx.config
     discovered = artifacts.discovered_words(ctx)
-    blocked = _blocked(ctx)
+    blocked = blocklist(ctx)
     listed = review.candidates(discovered, config.vocabulary.filters, blocked, config.locale)
     if config.vocabulary.review:
         listed = _reviewed(ctx, listed)
@@ -83,7 +83,7 @@ def _frequencies(ctx: StageContext, base: vocabulary.Vocabulary, discovered: Seq
     return dict(zip((word.word for word in discovered), frequency_N.tolist(), strict=True))
 
 
-def _blocked(ctx: StageContext) -> tuple[str, ...]:
+def blocklist(ctx: StageContext) -> tuple[str, ...]:
     """Read the locale's blocklist and record its digest, as its path alone would hide a change."""
     listed = ctx.config.discovery.blocklist
     if listed is None:

@@ -201,7 +201,7 @@ def test_a_list_of_words_is_an_input_under_its_written_name(settings: Settings, 
     config = load_launch(file)
 
     def plan(ctx: StageContext) -> Counted:
-        assert build_vocabulary._blocked(ctx) == ("slur",)
+        assert build_vocabulary.blocklist(ctx) == ("slur",)
         return Counted(value=1)
 
     def run(folder: Path) -> runner.StageOutcome:
