@@ -80,7 +80,7 @@ SEEN = """((text, inside) => {
 
 @dataclass(frozen=True)
 class Task:
-    """What a person wants to know, and the way there.
+    """A question that people have, and the way to its answer.
 
     Attributes:
       page: where the person begins.
@@ -164,7 +164,7 @@ class Camera:
 
 
 def tasks_of_report(report: Path) -> tuple[Task, ...]:
-    """What a reviewer asks of a launch, by the report alone."""
+    """Questions of a reviewer about a launch, which the report alone answers."""
     asked = {
         "was it published, and why": "gates",
         "what one device loses, and at which delta": "at δ",

@@ -34,19 +34,14 @@ class Step:
 
     Attributes:
       noise, way: see the module.
-      longest: whether the way is half of the longest, or more.
+      fits: whether the step noise lies where recall was measured to be flat, or below it as the way is long.
       fitting_rate: server learning rate, to two digits, see ``server_rate``.
     """
 
     noise: float
     way: float
-    longest: bool
+    fits: bool
     fitting_rate: float
-
-    @property
-    def fits(self) -> bool:
-        """Return whether the step noise lies where recall was measured to be flat, or below it as the way is long."""
-        return self.noise <= _MOST and (self.noise >= _LEAST or self.longest)
 
 
 def step(mechanism: MechanismConfig, server: ServerConfig) -> Step | None:
@@ -55,8 +50,9 @@ def step(mechanism: MechanismConfig, server: ServerConfig) -> Step | None:
         return None
     built = mechanisms.build(mechanism)
     rate = float(f"{server_rate(mechanism, server, built=built):.2g}")
-    length = way(mechanism, server)
-    return Step(step_noise(mechanism, server, built), length, length >= longest_way(mechanism, server) / 2, rate)
+    noise, length = step_noise(mechanism, server, built), way(mechanism, server)
+    fits = noise <= _MOST and (noise >= _LEAST or length >= longest_way(mechanism, server) / 2)
+    return Step(noise, length, fits, rate)
 
 
 def round_weights(rounds: int, server: ServerConfig) -> np.ndarray:

@@ -99,6 +99,10 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
     one = terms.server.model_copy(update={"learning_rate": 1.0})
     block = block_at(config.mechanism, terms, 1.0, thorough=False)
     per_noise, longest = law.way_per_noise(block, one), law.longest_way(block, one)
+
+    def way(rho: float) -> float:
+        return min(longest, law.STEP_NOISE * per_noise * math.sqrt(rho))
+
     others = [
         (kind, {name: spend for name, spend in found.items() if name not in _LEARNS and spend.split == "train"})
         for kind, found in _words(config, spends, devices)
@@ -108,7 +112,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
         rhos = [(kind, rho_within(config, found, epsilon)) for kind, found in others]
         most = rhos[-1][1]
         words, rho = next((kind, rho) for kind, rho in rhos if rho >= LEFT_BY_WORDS * most)
-        return _point(epsilon, words, rho, devices, (per_noise, longest), gain.left(config.public_text.source))
+        return _point(epsilon, words, rho, devices, way, gain.left(config.public_text.source))
 
     fine = [
         low * (high / low) ** (step / _STEPS) for low, high in itertools.pairwise(EPSILONS) for step in range(_STEPS)
@@ -155,14 +159,13 @@ def _held_out(config: LaunchConfig, spends: Mapping[str, Spend]) -> float:
     return total(config, asked).epsilon if asked else 0.0
 
 
-def _point(epsilon: float, words: str, rho: float, devices: int, ways: tuple[float, float], left: float) -> Point:
+def _point(
+    epsilon: float, words: str, rho: float, devices: int, way_at: Callable[[float], float], left: float
+) -> Point:
     if not rho:
         nothing = Forecast(0.0, 0.0)
         return Point(epsilon, words, 0.0, 0.0, nothing, nothing, nothing, nothing, None)
-    per_noise, longest = ways
-    way, first = (
-        min(longest, per_noise * law.STEP_NOISE * math.sqrt(share * rho)) for share in (1, 1 - gain.COUNTS_SHARE)
-    )
+    way, first = way_at(rho), way_at((1 - gain.COUNTS_SHARE) * rho)
     training = gain.training(way, left)
     if devices > MOST_COUNTED:
         return Point(epsilon, words, rho, way, None, training, None, None, "training" if training.sure else None)

@@ -88,7 +88,7 @@ def require_file(path: Path, field: str, hint: str, most_bytes: int | None = Non
 
 
 def as_glob(path: Path) -> tuple[Path, str]:
-    """What exists of a path, taken as it is, and the path as a glob in its rest alone."""
+    """The part of a path that exists, taken as it is, and the path as a glob in its rest alone."""
     there = next((each for each in (path, *path.parents) if os.path.lexists(each)), Path(path.anchor))
     return there, str(Path(glob.escape(str(there))) / path.relative_to(there))
 

@@ -36,7 +36,7 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 OWN = ("api-server:8080", "mlflow:5000", "postgres:5432", "redis:6379")
 # Services of compose.yaml that no profile has to ask for; `setup` ends.
 SERVICES = ("postgres", "redis", "mlflow", "api-server", "scheduler", "dag-processor", "triggerer", "worker-cpu")
-_TEXT = "/opt/tacit/data/private"
+_TEXT = "../../data/private"  # from launch files, as those of production have it
 _LAUNCH = {
     "public_text": {
         "source": "files",
