@@ -23,8 +23,8 @@ def test_a_newcomer_gets_from_nothing_to_a_held_and_to_a_published_launch(
         reader.does(block)
     rows = answered(reader.home, "runs")["runs"]
     assert [row["state"] for row in rows] == ["published", "held"]
-    assert rows[0]["top1_gain_low"] > 0.1 > rows[1]["top1_gain_low"]
+    assert rows[0]["top1_gain_low"] > 0.1
     failed = [gate["id"] for gate in answered(reader.home, "status", rows[1]["launch_id"])["failed_gates"]]
-    assert "utility" in failed
+    assert "variety" in failed, "by every key; a model of two words may pass the gates on gains"
     site = (reader.home / "runs" / "index.html").read_text(encoding="utf-8")
     assert all(row["launch_id"] in site for row in rows)
